@@ -1,0 +1,147 @@
+"""Captions in labelled parts, generated from the records behind a figure so that no number is typed by hand."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.errors import ReportError
+from analysis.spec import Family, InnerLoop, Loops, difference_text, from_dict, ladder
+
+NO_DIFFERENCE = "run as trained"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caption:
+    """What is shown, the trained and the run specification with their difference, and how it was measured."""
+
+    shown: str
+    model: str = ""
+    measured: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.shown.strip():
+            raise ReportError("expected a caption that says what is shown, received an empty one; write a sentence")
+
+    def parts(self) -> list[list[str]]:
+        """Return [label, text] for every part that is present, in reading order."""
+        named = (("Shown", self.shown), ("Model", self.model), ("Measured", self.measured))
+        return [[label, text.strip()] for label, text in named if text.strip()]
+
+    def html(self) -> str:
+        """Return the parts as HTML with bold labels."""
+        return " ".join(f"<b>{label}.</b> {html.escape(text)}" for label, text in self.parts())
+
+
+def caption(
+    shown: str,
+    records: Iterable[Any] = (),
+    *,
+    command: str = "",
+    notes: Sequence[str] = (),
+) -> Caption:
+    """Return the caption of a figure drawn from `records` (objects of `analysis.records.Record`).
+
+    `shown` is the author's sentence; specifications, seeds, samples, device and commit are read from the records.
+    Raises ReportError when the records disagree on whether they were measured here or taken from the paper and
+    `shown` does not name the published ones.
+    """
+    rows = list(records)
+    kinds = {str(getattr(row, "kind", "measured")) for row in rows}
+    if len(kinds) > 1 and "published" not in shown.lower():
+        raise ReportError(
+            "expected a caption that names the published values among the measured ones, received "
+            f"{shown!r}; say which are published"
+        )
+    measured = [row for row in rows if str(getattr(row, "kind", "measured")) == "measured"]
+    return Caption(shown=_sentence(shown), model=_model(measured), measured=_measurement(measured, command, notes))
+
+
+def _model(rows: list[Any]) -> str:
+    if not rows:
+        return ""
+    pairs = [(_loops(row.trained_spec), _loops(row.run_spec)) for row in rows]
+    pairs = [(trained, run) for trained, run in pairs if trained and run]
+    if not pairs:
+        return ""
+    text = f"trained with {_listed(_unique(nearest_name(trained) for trained, _ in pairs))}"
+    differences = _unique(_difference(trained, run) for trained, run in pairs)
+    if differences == [NO_DIFFERENCE]:
+        return _sentence(f"{text}; {NO_DIFFERENCE}")
+    runs = _unique(nearest_name(run) for _, run in pairs)
+    run_text = _listed(runs) if len(runs) <= 2 else f"{len(runs)} specifications"
+    return _sentence(f"{text}; run with {run_text}; difference: {_listed(differences)}")
+
+
+def _loops(value: Any) -> dict[str, InnerLoop]:
+    """Read what a record carries as a specification: one loop or named loops, typed or as JSON; {} for none."""
+    if not value:
+        return {}
+    if isinstance(value, InnerLoop):
+        return {"fast_weights": value}
+    if "network" in value:
+        return {"fast_weights": from_dict(value)}
+    return {name: loop if isinstance(loop, InnerLoop) else from_dict(loop) for name, loop in value.items()}
+
+
+def _difference(trained: Loops, run: Loops) -> str:
+    if set(trained) != set(run):
+        return f"loops {', '.join(trained)} -> {', '.join(run)}"
+    return NO_DIFFERENCE if dict(trained) == dict(run) else difference_text(trained, run)
+
+
+def nearest_name(loops: Mapping[str, InnerLoop]) -> str:
+    """Name a layer's loops by the published rung they equal, or by the nearest one and the fields edited."""
+    chunk = next(iter(loops.values())).chunk
+    best: tuple[int, str] | None = None
+    for family in Family:
+        for name, rung in ladder(family, **({} if chunk is None else {"chunk": chunk})).items():
+            if set(rung) != set(loops):
+                continue
+            edits = "" if dict(rung) == dict(loops) else difference_text(rung, loops)
+            count = edits.count(" -> ")
+            if best is None or count < best[0]:
+                best = (count, f"{family.title} {name}" + (f" edited ({edits})" if edits else ""))
+    if best is None:
+        raise ReportError(f"expected the loops of a known family, received {', '.join(loops)}; check the record")
+    return best[1]
+
+
+def _measurement(rows: list[Any], command: str, notes: Sequence[str]) -> str:
+    parts = [f"command {command}"] if command else []
+    if rows:
+        seeds = _unique(str(seed) for row in rows for seed in _sequence(row.seeds))
+        samples = sorted({int(row.samples) for row in rows if row.samples is not None})
+        parts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {_listed(seeds) if seeds else 'none'}")
+        if samples:
+            span = str(samples[0]) if len(samples) == 1 else f"{samples[0]} to {samples[-1]}"
+            parts.append(f"{span} {'sample' if samples == [1] else 'samples'} per point")
+        parts.append(f"device {_listed(_unique(str(row.device) for row in rows))}")
+        commits = _unique(str(row.commit)[:10] for row in rows if row.commit)
+        if commits:
+            parts.append(f"commit {_listed(commits)}")
+    parts.extend(note.strip().rstrip(".") for note in notes)
+    return _sentence("; ".join(parts)) if parts else ""
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    if value is None:
+        return ()
+    return value if isinstance(value, (tuple, list)) else (value,)
+
+
+def _listed(items: Sequence[str], limit: int = 4) -> str:
+    if len(items) > limit:
+        return f"{', '.join(items[:limit])} and {len(items) - limit} more"
+    return ", ".join(items)
+
+
+def _unique(items: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(items))
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if not text or text[-1] in ".!?" else f"{text}."
