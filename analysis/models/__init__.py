@@ -1,0 +1,1 @@
+"""The hosts, their checkpoints and the named places inside them."""

@@ -1,0 +1,220 @@
+"""What every host offers: one call protocol, named sites, edits of the inner loop that never touch the module.
+
+Protocol (probes and the trainer rely on it, and on nothing else):
+
+    output  = host(batch, loops=None, tape=None)   one forward pass; `loops` overrides the trained inner loops
+    scalar  = host.loss(output, batch)             the outer loss
+    metrics = host.metrics(output, batch)          dict of tensors with one entry per example
+    edited  = host.edit(steps=4)                   the same host with other inner loops, same protocol
+    names   = host.sites()                         what a Tape may record or replace
+
+`host.loops` are the inner loops as trained and never change. A host wrapped by `torch.compile` is unwrapped with
+`unwrap(host)` before sites are recorded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from analysis.errors import InputError, UnsupportedSpecError, closest
+from analysis.models.inner_call import LOOP_SITES, Call
+from analysis.models.sites import SILENT, Scope, Tape
+from analysis.spec import Family, InnerLoop, Loops, PerTokenRate, describe, difference_text
+
+Change = Callable[[InnerLoop], InnerLoop] | Mapping[str, InnerLoop]
+
+
+def unwrap(host: Any) -> Any:
+    """Return the host inside `torch.compile` and data-parallel wrappers (`_orig_mod`, `module`)."""
+    while True:
+        inner = getattr(host, "_orig_mod", None) or getattr(host, "module", None)
+        if inner is None:
+            return host
+        host = inner
+
+
+class Host(nn.Module):
+    """A trained model around inner loops; subclasses supply `compute`, `loss`, `metrics` and `initial_weights`.
+
+    family: which published architecture. config: frozen dataclass with the published field names. loops: the inner
+    loops as trained, by name. backend, options: how inner loops are executed (handed to `analysis.inner.run`; never part
+    of the specification). notes: what the loader found worth telling.
+    """
+
+    family: ClassVar[Family]
+
+    def __init__(self, config: Any, loops: Loops) -> None:
+        super().__init__()
+        self.config = config
+        self.loops: Loops = dict(loops)
+        self.backend = "auto"
+        self.options: dict[str, Any] = {}
+        self.notes: list[str] = []
+
+    def forward(self, batch: Mapping[str, Tensor], loops: Loops | None = None, tape: Tape | None = None) -> Tensor:
+        """Run one batch with the trained inner loops, or with `loops`; `tape` records or replaces named sites.
+
+        Raises `InputError` for a malformed batch, an unknown loop or site, `UnsupportedSpecError` for loops that need
+        other parameters than this host has.
+        """
+        run_loops = self.loops if loops is None else self.resolve(loops)
+        if tape is None:
+            return self.compute(batch, Call(run_loops, Scope(SILENT), self.backend, self.options))
+        tape.open(self.sites())
+        output = self.compute(batch, Call(run_loops, Scope(tape), self.backend, self.options))
+        tape.close()
+        return output
+
+    def compute(self, batch: Mapping[str, Tensor], call: Call) -> Tensor:
+        """The forward pass of a family."""
+        raise NotImplementedError
+
+    def loss(self, output: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """The outer loss, a scalar."""
+        raise NotImplementedError
+
+    def metrics(self, output: Tensor, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Quantities with one entry per example, from which `evaluation` forms the task metric."""
+        raise NotImplementedError
+
+    def initial_weights(self, layer: int) -> dict[str, dict[str, Tensor]]:
+        """Initial fast weights of a layer: loop name -> weight name -> [heads, in, out] (row vectors)."""
+        raise NotImplementedError
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers that hold inner loops, numbered from 0 in the site names."""
+        raise NotImplementedError
+
+    @property
+    def trained_loops(self) -> Loops:
+        """The inner loops as trained (the same name as on an edited host)."""
+        return self.loops
+
+    def num_parameters(self, trainable_only: bool = False) -> int:
+        """Number of parameters; tied ones count once."""
+        return sum(p.numel() for p in self.parameters() if p.requires_grad or not trainable_only)
+
+    def loop_prefix(self, name: str) -> str:
+        """What stands between `layers.I.` and the sites of a loop; empty for hosts with a single loop."""
+        return f"{name}." if len(self.loops) > 1 else ""
+
+    def layer_sites(self) -> tuple[str, ...]:
+        """Site names of one layer that the family adds to those of its inner loops."""
+        return ()
+
+    def sites(self) -> tuple[str, ...]:
+        """All names that a tape may record or replace."""
+        per_layer = [self.loop_prefix(loop) + site for loop in self.loops for site in LOOP_SITES]
+        per_layer.extend(self.layer_sites())
+        return tuple(f"layers.{i}.{site}" for i in range(self.num_layers) for site in per_layer)
+
+    def resolve(self, loops: Loops) -> Loops:
+        """Complete `loops` with the trained ones and check that this host has the parameters they need."""
+        for name in loops:
+            if name not in self.loops:
+                known = ", ".join(self.loops) or "none"
+                raise InputError(
+                    f"expected loops among {known}, received {name!r}{closest(name, self.loops)}; name a loop of this host"
+                )
+        run_loops = {name: loops.get(name, trained) for name, trained in self.loops.items()}
+        for name, run in run_loops.items():
+            check_runnable(self.loops[name], run)
+        return run_loops
+
+    def edit(self, change: Change | None = None, *, only: str | None = None, **fields: Any) -> EditedHost:
+        """Return this host with other inner loops; the module and its parameters stay as they are.
+
+        change: a function `InnerLoop -> InnerLoop`, or loops by name. fields: replacements as in
+        `dataclasses.replace` (`steps=4`). only: apply to this loop alone; without it every loop is edited.
+        """
+        return EditedHost(self, dict(self.loops)).edit(change, only=only, **fields)
+
+
+@dataclasses.dataclass(frozen=True)
+class EditedHost:
+    """A host run with other inner loops than it was trained with; the same call protocol as `Host`."""
+
+    host: Host
+    loops: Loops
+
+    @property
+    def family(self) -> Family:
+        """The family of the host."""
+        return self.host.family
+
+    @property
+    def config(self) -> Any:
+        """The configuration of the host."""
+        return self.host.config
+
+    @property
+    def trained_loops(self) -> Loops:
+        """The inner loops as trained."""
+        return self.host.loops
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers that hold inner loops."""
+        return self.host.num_layers
+
+    def __call__(self, batch: Mapping[str, Tensor], loops: Loops | None = None, tape: Tape | None = None) -> Tensor:
+        """Run one batch with the edited loops (`loops` overrides them again)."""
+        return self.host(batch, loops={**self.loops, **(loops or {})}, tape=tape)
+
+    def loss(self, output: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """The outer loss, a scalar."""
+        return self.host.loss(output, batch)
+
+    def metrics(self, output: Tensor, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Quantities with one entry per example."""
+        return self.host.metrics(output, batch)
+
+    def initial_weights(self, layer: int) -> dict[str, dict[str, Tensor]]:
+        """Initial fast weights of a layer."""
+        return self.host.initial_weights(layer)
+
+    def sites(self) -> tuple[str, ...]:
+        """All names that a tape may record or replace."""
+        return self.host.sites()
+
+    def edit(self, change: Change | None = None, *, only: str | None = None, **fields: Any) -> EditedHost:
+        """Return the host with a further edit on top of this one."""
+        if not self.loops:
+            raise InputError("expected a host with an inner loop to edit, received one without; load another checkpoint")
+        if only is not None and only not in self.loops:
+            raise InputError(
+                f"expected one of the loops {', '.join(self.loops)}, received {only!r}{closest(only, self.loops)}"
+            )
+        if isinstance(change, Mapping):
+            return EditedHost(self.host, self.host.resolve({**self.loops, **change}))
+        loops = dict(self.loops)
+        for name in (only,) if only is not None else tuple(loops):
+            edited = loops[name] if change is None else change(loops[name])
+            loops[name] = edited.edit(**fields)
+        return EditedHost(self.host, self.host.resolve(loops))
+
+    def difference(self) -> str:
+        """What the run loops change against the trained ones, in one line."""
+        return difference_text(self.trained_loops, self.loops)
+
+    def __str__(self) -> str:
+        return f"{self.family.value} run with {self.difference()}"
+
+
+def check_runnable(trained: InnerLoop, run: InnerLoop) -> None:
+    """Raise `UnsupportedSpecError` when `run` needs parameters that a host trained with `trained` does not have."""
+    has_rates, needs_rates = isinstance(trained.lr, PerTokenRate), isinstance(run.lr, PerTokenRate)
+    same_rates = has_rates and trained.lr.shared == run.lr.shared if needs_rates else True
+    has_momentum = trained.needs_momentum_input or not run.needs_momentum_input
+    for field, runnable in (("network", run.network == trained.network), ("lr", same_rates), ("momentum", has_momentum)):
+        if not runnable:
+            raise UnsupportedSpecError(
+                f"expected an edit that keeps the parameters of the host, received {field} = "
+                f"{describe(getattr(run, field))} where {describe(getattr(trained, field))} was trained; "
+                f"train a checkpoint with this {field} instead"
+            )
