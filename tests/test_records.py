@@ -1,0 +1,302 @@
+"""Records: strict fields, content-addressed keys, a store that never computes twice, tables that never mix kinds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from analysis import records
+from analysis.errors import RecordError
+from analysis.paths import ROOT
+from analysis.records import Kind, Record, RecordTable, Store, plain, published, to_frame
+from analysis.spec import Direction, InnerLoop, to_dict
+
+ENVIRONMENT = {"code": "fixed"}
+
+
+def make(**changes) -> Record:
+    fields = {
+        "question": "steps",
+        "metric": "top1",
+        "value": 0.5,
+        "checkpoint": "c0ffee",
+        "trained_spec": {"fast_weights": InnerLoop()},
+        "run_spec": {"fast_weights": InnerLoop(steps=4)},
+        "data": "d1",
+        "seeds": (0, 1),
+        "samples": 64,
+    }
+    return Record(**(fields | changes))
+
+
+def test_round_trip_is_exact_and_text_is_stable():
+    record = make(ci_low=0.4, ci_high=0.6, extra={"curve": np.linspace(0, 1, 3), "n": np.int64(3)})
+    again = Record.from_json(record.to_json())
+    assert again == record
+    assert again.to_json() == record.to_json()
+    assert record.extra == {"curve": [0.0, 0.5, 1.0], "n": 3}
+
+
+@pytest.mark.parametrize("field", records.INPUTS)
+def test_every_input_changes_the_key(field):
+    other = {
+        "kind": Kind.PUBLISHED,
+        "trained_spec": {"fast_weights": InnerLoop(steps=9)},
+        "run_spec": {"fast_weights": InnerLoop(direction=Direction.ASCENT)},
+        "seeds": (7,),
+        "samples": 7,
+        "parameters": {"steps": 7},
+    }.get(field, "other")
+    record = make(source="somewhere")
+    assert record.edit(**{field: other}).key != record.key
+
+
+@pytest.mark.parametrize("field", sorted(set(Record.__dataclass_fields__) - set(records.INPUTS)))
+def test_no_output_and_no_circumstance_changes_the_key(field):
+    other = {
+        "value": 0.7,
+        "ci_low": 0.1,
+        "ci_high": 0.9,
+        "diverged": True,
+        "versions": {"torch": "9"},
+        "extra": {"a": 1},
+    }.get(field, "other")
+    record = make(ci_low=0.2, ci_high=0.8)
+    assert record.edit(**{field: other}).key == record.key
+
+
+def test_the_key_is_the_same_in_another_process():
+    code = (
+        "import sys, tests.test_records as t; sys.stdout.write(t.make(parameters={'b': 1, 'a': {2, 1}}).key)"
+    )
+    run = [sys.executable, "-c", code]
+    keys = {
+        subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT).stdout for _ in range(2)
+    }
+    assert keys == {make(parameters={"a": [1, 2], "b": 1}).key}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"value": float("nan")}, "must be finite"),
+        ({"value": float("inf")}, "diverged=True"),
+        ({"extra": {"curve": [1.0, float("nan")]}}, "must be finite"),
+        ({"value": "0.5"}, "must be a number"),
+        ({"value": True}, "must be a number"),
+        ({"value": None}, "must be a number"),
+        ({"kind": "guessed"}, "measured or published"),
+        ({"kind": "published"}, "must name its source"),
+        ({"ci_low": 0.4}, "must come together"),
+        ({"ci_low": 0.6, "ci_high": 0.7}, "must hold the value"),
+        ({"seeds": ("a",)}, "whole numbers"),
+        ({"seeds": 3}, "whole numbers"),
+        ({"samples": -1}, "whole number"),
+        ({"question": " "}, "must not be empty"),
+        ({"metric": 3}, "must be text"),
+        ({"parameters": [1]}, "must be a mapping"),
+        ({"parameters": {1: 2}}, "text keys"),
+        ({"extra": {"model": object()}}, "extra.model must be JSON-ready"),
+    ],
+)
+def test_a_bad_field_is_refused_in_one_sentence(changes, sentence):
+    with pytest.raises(RecordError, match=sentence):
+        make(**changes)
+
+
+def test_a_blow_up_is_recorded_when_it_is_declared():
+    record = make(value=float("inf"), diverged=True, extra={"norms": [1.0, float("nan"), float("-inf")]})
+    text = record.to_json()
+    json.loads(text, parse_constant=lambda token: pytest.fail(f"{token} is not JSON"))
+    again = Record.from_json(text)
+    assert again.value == float("inf")
+    assert np.isnan(again.extra["norms"][1])
+    assert "diverged" in records.format_value(again)
+
+
+def test_equal_seeds_make_an_interval_of_one_point():
+    assert make(value=0.1 + 0.2, ci_low=0.3, ci_high=0.3).ci_low == 0.3
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "does not parse"),
+        ("[]", "JSON object"),
+        ('{"question": "q", "metric": "m", "value": NaN, "kind": "measured"}', "NaN is not JSON"),
+        (
+            '{"question": "q", "metric": "m", "value": 1, "kind": "measured", "vlaue": 2}',
+            "no field 'vlaue'.*'value'",
+        ),
+        ('{"question": "q", "value": 1, "kind": "measured"}', "needs the fields metric"),
+    ],
+)
+def test_damaged_text_is_refused(text, sentence):
+    with pytest.raises(RecordError, match=sentence):
+        Record.from_json(text)
+
+
+def test_a_record_cannot_be_changed_behind_its_key():
+    spec = to_dict(InnerLoop())
+    record = make(parameters={"loop": spec})
+    key = record.key
+    spec["steps"] = 9
+    assert record.key == key
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        record.value = 1.0
+
+
+def test_same_inputs_are_computed_once(tmp_path):
+    calls = []
+    inputs = {"question": "steps", "run": InnerLoop(steps=4)}
+
+    def compute():
+        calls.append(1)
+        return make()
+
+    first = Store(tmp_path, ENVIRONMENT).cached(inputs, compute)
+    second = Store(tmp_path, ENVIRONMENT).cached(dict(reversed(inputs.items())), compute)
+    assert first == second
+    assert len(calls) == 1
+    Store(tmp_path, ENVIRONMENT).cached(inputs | {"run": InnerLoop(steps=5)}, compute)
+    Store(tmp_path, {"code": "changed"}).cached(inputs, compute)
+    assert len(calls) == 3
+
+
+def test_several_rows_of_one_run_come_back_in_order(tmp_path):
+    rows = [make(metric=name) for name in ("b", "a", "c")]
+    store = Store(tmp_path, ENVIRONMENT)
+    assert store.cached_all({"x": 1}, lambda: rows) == tuple(rows)
+    again = store.cached_all({"x": 1}, lambda: pytest.fail("computed again"))
+    assert [row.metric for row in again] == ["b", "a", "c"]
+    store.path(rows[0].key).unlink()
+    assert store.cached_all({"x": 1}, lambda: rows) == tuple(rows)
+
+
+@pytest.mark.parametrize("result", [None, [], [3]])
+def test_a_computation_must_return_records(tmp_path, result):
+    with pytest.raises(RecordError, match="must return records"):
+        Store(tmp_path, ENVIRONMENT).cached_all({}, lambda: result or [])
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_failed_computation_leaves_nothing(tmp_path):
+    store = Store(tmp_path / "new", ENVIRONMENT)
+    with pytest.raises(ZeroDivisionError):
+        store.cached({}, lambda: 1 / 0)
+    assert not store.folder.exists()
+
+
+def test_a_missing_damaged_or_edited_record_is_an_error(tmp_path):
+    store = Store(tmp_path)
+    record = store.put(make())
+    assert store.get(record.key) == record
+    assert record.key in store
+    with pytest.raises(RecordError, match="run the probe"):
+        store.get("0" * 64)
+    path = store.path(record.key)
+    text = path.read_text()
+    path.write_text(text.replace('"steps"', '"stepz"', 1))
+    with pytest.raises(RecordError, match=r"edited or renamed|damaged"):
+        store.get(record.key)
+    path.write_text(text[: len(text) // 2])
+    with pytest.raises(RecordError, match="damaged"):
+        list(store)
+
+
+def test_an_interrupted_write_leaves_the_old_record(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    record = store.put(make())
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("analysis.records.store.os.replace", fail)
+    with pytest.raises(KeyboardInterrupt):
+        store.put(record.edit(value=0.9))
+    assert store.get(record.key).value == 0.5
+    assert [path.name for path in tmp_path.iterdir()] == [f"{record.key}.json"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"records": 3}'])
+def test_a_damaged_cache_entry_is_an_error(tmp_path, text):
+    store = Store(tmp_path, ENVIRONMENT)
+    store.cached({"x": 1}, make)
+    (entry,) = (tmp_path / "runs").iterdir()
+    entry.write_text(text)
+    with pytest.raises(RecordError, match="cache entry"):
+        store.cached({"x": 1}, make)
+
+
+def test_select_by_field_and_by_part_of_the_parameters(tmp_path):
+    store = Store(tmp_path)
+    for steps in (1, 2):
+        store.put(make(parameters={"steps": steps, "size": 1}))
+    assert len(store) == 2
+    assert [r.parameters["steps"] for r in store.select(question="steps", parameters={"steps": 2})] == [2]
+    assert store.select(kind="published") == []
+    with pytest.raises(RecordError, match="no field 'stepz'"):
+        store.select(stepz=1)
+
+
+def test_the_table_always_says_measured_or_published():
+    rows = [make(parameters={"steps": 4}), published("steps", "top1", 0.8, source="Liu et al., Table 2")]
+    frame = to_frame(rows)
+    assert list(frame.columns[:1]) == ["kind"]
+    assert frame["kind"].tolist() == ["measured", "published"]
+    assert frame["parameters.steps"].tolist()[0] == 4
+    page = RecordTable(rows)._repr_html_()
+    assert page.count("<td>measured</td>") == 1
+    assert page.count("<td>published</td>") == 1
+    assert "Liu et al., Table 2" in page
+    assert "kind" in to_frame([]).columns
+
+
+def test_html_is_escaped():
+    assert "<script>" not in make(question="<script>")._repr_html_()
+
+
+def test_difference_tells_a_frozen_edit_from_a_retrained_model():
+    ascent = InnerLoop(direction=Direction.ASCENT)
+    flipped = make(run_spec={"fast_weights": ascent})
+    retrained = make(trained_spec={"fast_weights": ascent}, run_spec={"fast_weights": ascent})
+    assert records.difference(flipped) == "direction: descent -> ascent"
+    assert records.difference(retrained) == "none: run as trained"
+    assert records.difference(make(trained_spec={}, run_spec={})) == "no inner loop took part"
+    with pytest.raises(RecordError, match="same loops"):
+        records.difference(make(run_spec={}))
+
+
+def test_provenance_names_versions_commit_and_command_without_folders(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/somewhere/on/this/machine/ttt-analysis", "verify"])
+    fields = records.provenance(device="NVIDIA H200")
+    record = make(**fields)
+    assert record.device == "NVIDIA H200"
+    assert record.command == "ttt-analysis verify"
+    assert {"python", "torch", "numpy"} <= set(record.versions)
+    assert record.commit == "unknown" or len(record.commit.removesuffix("+changes")) == 40
+
+
+def test_code_digest_sees_code_and_ignores_comments():
+    from analysis.records.provenance import _meaning
+
+    assert _meaning("x = 1  # one\n") == _meaning('"""Doc."""\nx = 1\n')
+    assert _meaning("x = 1") != _meaning("x = 2")
+    assert len(records.code_digest()) == 64
+
+
+def test_file_digest(tmp_path):
+    (tmp_path / "a").write_bytes(b"")
+    assert records.file_digest(tmp_path / "a").startswith("e3b0c442")
+    with pytest.raises(RecordError, match="found none"):
+        records.file_digest(tmp_path / "b")
+
+
+def test_plain_refuses_what_it_cannot_hold():
+    with pytest.raises(RecordError, match=r"x\.a\[1\]"):
+        plain({"a": [1, object()]}, "x")
