@@ -12,7 +12,7 @@ from analysis.data.raycast import FAR, Solids, local_normal, local_point, neares
 
 TEXTURES = ("plain", "stripes", "checker", "dots")
 VERSION = 1
-AMBIENT, AMBIENT_UP, SUN = 0.40, 0.14, 0.58
+AMBIENT, AMBIENT_UP, SUN = 0.46, 0.14, 0.50
 CHECKER_FADE, HAZE = 9.0, 16.0
 SAMPLES_PER_BATCH = {"cpu": 1 << 19, "cuda": 1 << 25}
 
