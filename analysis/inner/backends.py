@@ -1,0 +1,98 @@
+"""The backends by name, what each can run and why not, and `run`, the one entrance to an inner loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from analysis.errors import UnsupportedSpecError, closest
+from analysis.inner.chunks import check, num_chunks
+from analysis.inner.parallel import run_parallel
+from analysis.inner.recurrent import run_recurrent
+from analysis.inner.reference import run_reference
+from analysis.inner.types import FastWeights, Inputs, Result
+from analysis.spec import InnerLoop, reducibility
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Whether a backend runs a specification on given inputs, and the reason in one sentence."""
+
+    is_capable: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A way to run inner loops: its name, its capability check, and its function."""
+
+    name: str
+    capability: Callable[[InnerLoop, Inputs], Capability]
+    function: Callable[..., Result]
+
+
+def _always(spec: InnerLoop, inputs: Inputs) -> Capability:
+    return Capability(True, "runs every specification chunk by chunk")
+
+
+def _reducible(spec: InnerLoop, inputs: Inputs) -> Capability:
+    verdict = reducibility(spec, num_chunks(spec, inputs.num_update_tokens))
+    return Capability(verdict.is_parallel, verdict.reason)
+
+
+def _run_reference(
+    spec: InnerLoop, inputs: Inputs, weights: FastWeights, *, measure: bool, newton_schulz_dtype: object
+) -> Result:
+    if measure or newton_schulz_dtype is not None:
+        raise UnsupportedSpecError(
+            "the reference backend needs measure=False and newton_schulz_dtype=None, received others; use 'recurrent'."
+        )
+    return run_reference(spec, inputs, weights)
+
+
+BACKENDS: dict[str, Backend] = {
+    "reference": Backend("reference", _always, _run_reference),
+    "recurrent": Backend("recurrent", _always, run_recurrent),
+    "parallel": Backend("parallel", _reducible, run_parallel),
+}
+
+
+def choose(spec: InnerLoop, inputs: Inputs) -> str:
+    """Return the backend that `auto` stands for: parallel where the specification is reducible, recurrent otherwise."""
+    return "parallel" if _reducible(spec, inputs).is_capable else "recurrent"
+
+
+def run(
+    spec: InnerLoop,
+    inputs: Inputs,
+    weights: FastWeights,
+    backend: str = "auto",
+    *,
+    measure: bool = False,
+    newton_schulz_dtype: torch.dtype | None = None,
+) -> Result:
+    """Run an inner loop; the result names the backend that ran.
+
+    Args:
+        spec: what to run.
+        inputs: queries, keys, values and the per-token tensors the specification asks for.
+        weights: initial fast weights by name, [B, H, in, out].
+        backend: 'auto', or a name in BACKENDS.
+        measure: also return inner losses and update sizes per chunk.
+        newton_schulz_dtype: precision of the orthogonalisation (published code: torch.bfloat16); None keeps that of the inputs.
+
+    Raises:
+        UnsupportedSpecError: unknown backend, or one that cannot run this specification.
+        InputError: tensors that do not fit the specification.
+    """
+    if backend != "auto" and backend not in BACKENDS:
+        raise UnsupportedSpecError(
+            f"backend must be 'auto' or one of {', '.join(BACKENDS)}, received {backend!r}{closest(backend, BACKENDS)}."
+        )
+    check(spec, inputs, weights)
+    name = choose(spec, inputs) if backend == "auto" else backend
+    return BACKENDS[name].function(
+        spec, inputs, weights, measure=measure, newton_schulz_dtype=newton_schulz_dtype
+    )

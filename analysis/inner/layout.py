@@ -1,0 +1,80 @@
+"""The tokens of a sequence laid out by chunk, and per-chunk scalars, for the parallel backend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from analysis.inner.chunks import chunks
+from analysis.inner.types import FastWeights, Inputs
+from analysis.inner.updates import inside_rates, momentum_gate, outside_rates
+from analysis.spec import InnerLoop, Reduction
+
+
+def by_chunk(tokens: Float[Tensor, "*batch T X"], size: int) -> Float[Tensor, "*batch N L X"]:
+    """Cut the tokens into chunks of `size`, zeros behind the last token."""
+    count = -(-tokens.shape[-2] // size)
+    return F.pad(tokens, (0, 0, 0, count * size - tokens.shape[-2])).unflatten(-2, (count, size))
+
+
+def by_token(chunked: Float[Tensor, "*batch N L X"], num_tokens: int) -> Float[Tensor, "*batch T X"]:
+    """Undo `by_chunk`: join the chunks and drop the padding."""
+    return chunked.flatten(-3, -2).narrow(-2, 0, num_tokens)
+
+
+@dataclass(frozen=True)
+class ChunkedUpdates:
+    """What the updates of all chunks are made of.
+
+    Attributes:
+        k, v: keys and values by chunk; values are zero on padding.
+        weight: rate times the loss's token factor (scale, 1/tokens for a mean); zero on padding.
+        decay: momentum gate of every chunk.
+        factor: factor of every chunk's transformed step.
+        sizes: tokens of every chunk.
+        updates: how many leading chunks update.
+    """
+
+    k: Float[Tensor, "B H N L K"]
+    v: Float[Tensor, "B H N L V"]
+    weight: Float[Tensor, "B H N L 1"]
+    decay: Float[Tensor, "B H N 1 1"]
+    factor: Float[Tensor, "B H N 1 1"]
+    sizes: tuple[int, ...]
+    updates: int
+
+
+def chunked_updates(spec: InnerLoop, inputs: Inputs) -> ChunkedUpdates:
+    """Lay out keys, values, rates and gates of the updating tokens for a loop that moves its last layer only."""
+    last = spec.network.last
+    updating = inputs.tokens(0, inputs.num_update_tokens)
+    pieces = list(chunks(spec, updating.num_tokens))
+    sizes = tuple(piece.stop - piece.start for piece in pieces)
+    counts = torch.tensor(sizes, dtype=inputs.k.dtype, device=inputs.k.device).view(-1, 1, 1)
+    ones = torch.ones_like(updating.k[..., :1])
+    weight = by_chunk(ones * inside_rates(spec, updating)[last] * spec.loss.scale, sizes[0])
+    if spec.loss.reduction is Reduction.MEAN:
+        weight = weight / counts
+    gates = [updating.tokens(piece.start, piece.stop) for piece in pieces]
+    return ChunkedUpdates(
+        k=by_chunk(updating.k, sizes[0]),
+        v=by_chunk(updating.v, sizes[0]),
+        weight=weight,
+        decay=_stack([momentum_gate(spec, piece) for piece in gates], ones),
+        factor=_stack([outside_rates(spec, piece)[last] for piece in gates], ones),
+        sizes=sizes,
+        updates=sum(piece.updates for piece in pieces),
+    )
+
+
+def _stack(scalars: list[Tensor | float], like: Tensor) -> Float[Tensor, "B H N 1 1"]:
+    return torch.stack([like[:, :, :1] * scalar for scalar in scalars], 2)
+
+
+def shared_over_chunks(weights: FastWeights) -> dict[str, Tensor]:
+    """Give every weight a chunk axis of length one, [B, H, 1, in, out], so that products broadcast over chunks."""
+    return {name: weight.unsqueeze(2) for name, weight in weights.items()}

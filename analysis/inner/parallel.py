@@ -1,0 +1,171 @@
+"""Backend `parallel`: all chunks at once, for every reducible specification (section 6.2, appendix H).
+
+Additive classes: per-chunk gradients as one batched product, momentum by a scan, the transform on every chunk, weights by a
+running sum, read-out as one batched product. Affine class: a scan over (matrix, offset). Several inner steps are so many
+virtual chunks with the same tokens. A single update has nothing to scan and is the closed form itself.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from analysis.errors import UnsupportedSpecError
+from analysis.inner import linear_view
+from analysis.inner.chunks import num_chunks
+from analysis.inner.layout import ChunkedUpdates, by_chunk, by_token, chunked_updates, shared_over_chunks
+from analysis.inner.networks import gradients, value
+from analysis.inner.recurrent import relative_change, run_recurrent
+from analysis.inner.scans import affine_prefixes, decayed_sums
+from analysis.inner.types import FastWeights, Inputs, Result, State, Trace
+from analysis.inner.updates import apply_transform, column_norms, renormalise, sign, token_losses
+from analysis.spec import InnerLoop, NormMode, Order, QuerySource, ReducibilityClass, reducibility
+
+
+def run_parallel(
+    spec: InnerLoop,
+    inputs: Inputs,
+    weights: FastWeights,
+    *,
+    measure: bool = False,
+    newton_schulz_dtype: torch.dtype | None = None,
+) -> Result:
+    """Run all chunks at once.
+
+    Raises:
+        UnsupportedSpecError: the specification is sequential; the message names the field and the appendix.
+    """
+    verdict = reducibility(spec, num_chunks(spec, inputs.num_update_tokens))
+    if not verdict.is_parallel:
+        raise UnsupportedSpecError(
+            f"the parallel backend needs a reducible inner loop, received one whose {verdict.field} makes it sequential: "
+            f"{verdict.reason}."
+        )
+    if verdict.kind is ReducibilityClass.SINGLE_UPDATE or not spec.moving:
+        single = run_recurrent(
+            spec, inputs, weights, measure=measure, newton_schulz_dtype=newton_schulz_dtype
+        )
+        return Result(single.outputs, single.state, single.trace, "parallel")
+    updates = chunked_updates(spec, inputs)
+    if verdict.kind is ReducibilityClass.AFFINE:
+        states, momentum = _affine_states(spec, inputs, updates, weights)
+        main = None
+    else:
+        states, momentum, main = _additive_states(spec, inputs, updates, weights, newton_schulz_dtype)
+    outputs = _read_out(spec, inputs, weights, states)
+    final = State(
+        {
+            **{name: weights[name] for name in spec.network.fast_weights},
+            spec.network.last: states[:, :, updates.updates],
+        },
+        main=_named(spec, main),
+        momentum=_named(spec, momentum),
+        target_norms=None if spec.weight_norm is None else _named(spec, _target_norms(spec, weights)),
+    )
+    trace = _trace(spec, inputs, updates, weights, states) if measure and updates.updates else None
+    return Result(outputs, final, trace, "parallel")
+
+
+def _named(spec: InnerLoop, tensor: Tensor | None) -> dict[str, Tensor] | None:
+    return None if tensor is None else {spec.network.last: tensor}
+
+
+def _target_norms(spec: InnerLoop, weights: FastWeights) -> Tensor:
+    norms = column_norms(weights[spec.network.last])
+    return norms.detach() if spec.weight_norm is not None and spec.weight_norm.detach_target else norms
+
+
+def _additive_states(
+    spec: InnerLoop, inputs: Inputs, updates: ChunkedUpdates, weights: FastWeights, dtype: torch.dtype | None
+) -> tuple[Float[Tensor, "B H N1 I O"], Tensor | None, Tensor | None]:
+    """Return the applied last layer before chunk 0..N, the final momentum, and the final unnormalised copy."""
+    last, live = spec.network.last, slice(0, updates.updates)
+    shared = shared_over_chunks(weights)
+    upstream = -updates.v[:, :, live]
+    rates = {last: updates.weight[:, :, live]}
+    gradient = gradients(spec.network, shared, updates.k[:, :, live], upstream, rates, (last,), inputs.grid)[
+        last
+    ]
+    direction = gradient.repeat_interleave(spec.steps, 2)
+    if spec.momentum is not None and updates.updates:
+        direction = decayed_sums(updates.decay[:, :, live].repeat_interleave(spec.steps, 2), direction)
+    increments = apply_transform(spec.transform, direction, dtype) * updates.factor[
+        :, :, live
+    ].repeat_interleave(spec.steps, 2)
+    start = weights[last].unsqueeze(2)
+    sums = torch.cat([start, start + sign(spec) * increments.cumsum(2)], 2)[:, :, :: spec.steps]
+    momentum = direction[:, :, -1] if spec.momentum is not None and updates.updates else None
+    if spec.weight_norm is None:
+        return sums, momentum, None
+    assert spec.weight_norm.mode is NormMode.PRE
+    applied = renormalise(spec.weight_norm, sums[:, :, 1:], _target_norms(spec, weights).unsqueeze(2))
+    return torch.cat([start, applied], 2), momentum, sums[:, :, -1]
+
+
+def _affine_states(
+    spec: InnerLoop, inputs: Inputs, updates: ChunkedUpdates, weights: FastWeights
+) -> tuple[Float[Tensor, "B H N1 I O"], Tensor | None]:
+    """Return the last layer before chunk 0..N and the final momentum for the squared error.
+
+    With A_c = phi^T eta phi and B_c = phi^T eta v: D_c = A_c W + alpha_c D - B_c and W' = W -/+ factor D_c, which is affine
+    in the stacked (W, D). Networks with a gate or a kernel per channel have an A of their own for every output column.
+    """
+    network, live = spec.network, slice(0, updates.updates)
+    shared, start = shared_over_chunks(weights), weights[network.last]
+    k, v, weight = updates.k[:, :, live], updates.v[:, :, live], updates.weight[:, :, live]
+    decay, factor = updates.decay[:, :, live], sign(spec) * updates.factor[:, :, live]
+    if linear_view.has_column_features(network):
+        phi = linear_view.column_features(network, shared, k, inputs.grid).transpose(2, 3)
+        v, weight = v.movedim(-1, 2).unsqueeze(-1), weight.unsqueeze(2)
+        decay, factor, start = decay.unsqueeze(2), factor.unsqueeze(2), start.transpose(2, 3).unsqueeze(-1)
+    else:
+        phi = linear_view.features(network, shared, k)
+    weighted = (phi * weight).transpose(-2, -1)
+    a, b = weighted @ phi, weighted @ v
+    eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    if spec.momentum is None:
+        matrix, offset, first = eye + factor * a, -factor * b, start
+    else:
+        keep = (decay * eye).expand_as(a)
+        matrix = torch.cat([torch.cat([eye + factor * a, factor * keep], -1), torch.cat([a, keep], -1)], -2)
+        offset, first = torch.cat([-factor * b, -b], -2), torch.cat([start, torch.zeros_like(start)], -2)
+    matrix, offset = matrix.repeat_interleave(spec.steps, -3), offset.repeat_interleave(spec.steps, -3)
+    stacked = affine_prefixes(matrix, offset, first)
+    stacked = torch.cat([first.unsqueeze(-3), stacked], -3).narrow(-3, 0, updates.updates * spec.steps + 1)
+    if linear_view.has_column_features(network):
+        stacked = stacked.squeeze(-1).movedim(2, -1)
+    rows = weights[network.last].shape[2]
+    states = stacked[:, :, :: spec.steps, :rows]
+    has_momentum = spec.momentum is not None and updates.updates > 0
+    return states, stacked[:, :, -1, rows:] if has_momentum else None
+
+
+def _read_out(spec: InnerLoop, inputs: Inputs, weights: FastWeights, states: Tensor) -> Tensor:
+    """Apply to every chunk the state before or after its update; a chunk that does not update reads the last state."""
+    x = inputs.k if spec.query is QuerySource.KEY else inputs.q
+    if inputs.update_tokens is not None:
+        return value(spec.network, {**weights, spec.network.last: states[:, :, -1]}, x, inputs.grid)
+    size = inputs.num_tokens if spec.chunk is None else min(spec.chunk, inputs.num_tokens)
+    chunked = by_chunk(x, size)
+    first = 1 if spec.order is Order.UPDATE_THEN_APPLY else 0
+    index = torch.arange(first, chunked.shape[2] + first, device=x.device).clamp_max(states.shape[2] - 1)
+    shared = {**shared_over_chunks(weights), spec.network.last: states[:, :, index]}
+    return by_token(value(spec.network, shared, chunked, inputs.grid), inputs.num_tokens)
+
+
+def _trace(
+    spec: InnerLoop, inputs: Inputs, updates: ChunkedUpdates, weights: FastWeights, states: Tensor
+) -> Trace:
+    live, last, shared = updates.updates, spec.network.last, shared_over_chunks(weights)
+    sizes = updates.sizes[:live]
+    counts = torch.tensor(sizes, dtype=states.dtype, device=states.device)
+    real = torch.arange(updates.k.shape[3], device=states.device) < counts.unsqueeze(-1)
+    with torch.no_grad():
+        k, v = updates.k[:, :, :live], updates.v[:, :, :live]
+        sides = []
+        for at in (states[:, :, :live], states[:, :, 1 : live + 1]):
+            losses = token_losses(spec.loss, value(spec.network, {**shared, last: at}, k, inputs.grid), v)
+            sides.append((losses * real).sum(-1) / counts)
+        before, after = {last: states[:, :, :live]}, {last: states[:, :, 1 : live + 1]}
+        return Trace(sides[0], sides[1], relative_change(before, after, (last,)), sizes)

@@ -1,0 +1,69 @@
+"""Parallel prefix scans over chunks, and the coefficient mask of appendix H."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Elements = tuple[Tensor, ...]
+
+
+def associative_scan(
+    combine: Callable[[Elements, Elements], Elements], elements: Elements, dim: int = -3
+) -> Elements:
+    """Return all prefixes e_0, e_1 o e_0, ... of an associative operation in ceil(log2 N) vectorised passes.
+
+    `combine(earlier, later)` works elementwise along `dim`, whose length N all tensors share.
+    """
+    length = elements[0].shape[dim]
+    offset = 1
+    while offset < length:
+        earlier = tuple(e.narrow(dim, 0, length - offset) for e in elements)
+        later = tuple(e.narrow(dim, offset, length - offset) for e in elements)
+        head = tuple(e.narrow(dim, 0, offset) for e in elements)
+        elements = tuple(torch.cat([h, c], dim) for h, c in zip(head, combine(earlier, later), strict=True))
+        offset *= 2
+    return elements
+
+
+def decayed_sums(
+    decay: Float[Tensor, "*batch N 1 1"], values: Float[Tensor, "*batch N I O"]
+) -> Float[Tensor, "*batch N I O"]:
+    """D_j = values_j + decay_j D_{j-1} for all j at once, with D_{-1} = 0 (the momentum recurrence of Theorem 3)."""
+
+    def combine(earlier: Elements, later: Elements) -> Elements:
+        return later[0] * earlier[0], later[1] + later[0] * earlier[1]
+
+    return associative_scan(combine, (decay, values))[1]
+
+
+def affine_prefixes(
+    matrix: Float[Tensor, "*batch N S S"],
+    offset: Float[Tensor, "*batch N S O"],
+    start: Float[Tensor, "*batch S O"],
+) -> Float[Tensor, "*batch N S O"]:
+    """X_j = matrix_j X_{j-1} + offset_j for all j at once, with X_{-1} = start."""
+
+    def combine(earlier: Elements, later: Elements) -> Elements:
+        return later[0] @ earlier[0], later[0] @ earlier[1] + later[1]
+
+    product, shift = associative_scan(combine, (matrix, offset))
+    return product @ start.unsqueeze(-3) + shift
+
+
+def momentum_products(momentum: Float[Tensor, "*batch N"]) -> Float[Tensor, "*batch N N"]:
+    """beta[j, i] = prod_{s=i+1..j} alpha_s for i <= j, 1 on the diagonal, 0 above it (Theorem 3)."""
+    length = momentum.shape[-1]
+    below = torch.ones(length, length, dtype=torch.bool, device=momentum.device).tril(-1)
+    factors = torch.where(below, momentum.unsqueeze(-1), torch.ones_like(momentum).unsqueeze(-1))
+    return factors.cumprod(-2).tril()
+
+
+def accumulation_mask(
+    momentum: Float[Tensor, "*batch N"], rates: Float[Tensor, "*batch N"]
+) -> Float[Tensor, "*batch N N"]:
+    """C[t, i] = sum_{j=i..t} eta_j prod_{s=i+1..j} alpha_s for t >= i, else 0 (appendix H.1)."""
+    return (rates.unsqueeze(-1) * momentum_products(momentum)).cumsum(-2).tril()
