@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from analysis.inner import Inputs, Result, run
@@ -14,7 +13,7 @@ from analysis.models.sites import Scope
 from analysis.spec import Loops
 
 LOOP_SITES = ("q", "k", "v", "o", "inner_loss_before", "inner_loss_after", "update_norm", "inner")
-_TRACED = ("inner_loss_before", "inner_loss_after")
+_MEASURED = ("inner_loss_before", "inner_loss_after", "update_norm")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,27 +33,20 @@ class Call:
         """Run the inner loop called `loop` and record its sites.
 
         q, k, v: [B, H, T, D] as the inner loop gets them. weights: initial fast weights [H, in, out], the same for
-        every example. Sites: q, k, v, o; inner_loss_before, inner_loss_after and update_norm ([B, H] or finer, as the
-        trace gives them); `inner` holds the pair (Inputs, weights) for the effective linear-attention view.
+        every example. Sites: q, k, v, o; inner_loss_before and inner_loss_after, means over tokens [B, H]; update_norm,
+        the relative size of each chunk's update [B, H, N]; `inner`, the pair (Inputs, weights) for the effective
+        linear-attention view. A sequence too short to update has no measured sites.
         """
         q, k, v = self.site.group(q=inputs.q, k=inputs.k, v=inputs.v)
         inputs = dataclasses.replace(inputs, q=q, k=k, v=v)
         batched = {name: w.expand(q.shape[0], *w.shape) for name, w in weights.items()}
         self.site.keep("inner", (inputs, batched))
-        options = dict(self.options)
-        if self.site.wants(*_TRACED):
-            options["trace"] = True
-        result = run(self.loops[loop], inputs, batched, backend=self.backend, **options)
-        for name in _TRACED:
-            if self.site.wants(name):
-                self.site.note(name, getattr(result.trace, name))
-        if self.site.wants("update_norm"):
-            self.site.note("update_norm", _update_norm(batched, result))
+        measured = self.site.wants(*_MEASURED)
+        result = run(self.loops[loop], inputs, batched, backend=self.backend, measure=measured, **self.options)
+        if result.trace is not None:
+            self.site.group(
+                inner_loss_before=result.trace.mean("before"),
+                inner_loss_after=result.trace.mean("after"),
+                update_norm=result.trace.update_norm,
+            )
         return dataclasses.replace(result, outputs=self.site.note("o", result.outputs))
-
-
-def _update_norm(initial: Mapping[str, Tensor], result: Result) -> Tensor:
-    """||W_end - W_0|| / ||W_0|| over all fast weights of a head, [B, H]: how far the inner loop went, even if finite."""
-    moved = [(result.state.weights[name] - w).float().flatten(2).square().sum(-1) for name, w in initial.items()]
-    size = [w.float().flatten(2).square().sum(-1) for w in initial.values()]
-    return (torch.stack(moved).sum(0) / torch.stack(size).sum(0)).sqrt()
