@@ -13,25 +13,9 @@ import pytest
 from analysis import records
 from analysis.errors import RecordError
 from analysis.paths import ROOT
-from analysis.records import Kind, Record, RecordTable, Store, plain, published, to_frame
+from analysis.records import Kind, Record, RecordTable, plain, published, to_frame
 from analysis.spec import Direction, InnerLoop, to_dict
-
-ENVIRONMENT = {"code": "fixed"}
-
-
-def make(**changes) -> Record:
-    fields = {
-        "question": "steps",
-        "metric": "top1",
-        "value": 0.5,
-        "checkpoint": "c0ffee",
-        "trained_spec": {"fast_weights": InnerLoop()},
-        "run_spec": {"fast_weights": InnerLoop(steps=4)},
-        "data": "d1",
-        "seeds": (0, 1),
-        "samples": 64,
-    }
-    return Record(**(fields | changes))
+from tests.sample_records import make
 
 
 def test_round_trip_is_exact_and_text_is_stable():
@@ -71,9 +55,7 @@ def test_no_output_and_no_circumstance_changes_the_key(field):
 
 
 def test_the_key_is_the_same_in_another_process():
-    code = (
-        "import sys, tests.test_records as t; sys.stdout.write(t.make(parameters={'b': 1, 'a': {2, 1}}).key)"
-    )
+    code = "import sys, tests.sample_records as t; sys.stdout.write(t.make(parameters={'b': 1, 'a': {2, 1}}).key)"
     run = [sys.executable, "-c", code]
     keys = {
         subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT).stdout for _ in range(2)
@@ -149,99 +131,6 @@ def test_a_record_cannot_be_changed_behind_its_key():
     assert record.key == key
     with pytest.raises(dataclasses.FrozenInstanceError):
         record.value = 1.0
-
-
-def test_same_inputs_are_computed_once(tmp_path):
-    calls = []
-    inputs = {"question": "steps", "run": InnerLoop(steps=4)}
-
-    def compute():
-        calls.append(1)
-        return make()
-
-    first = Store(tmp_path, ENVIRONMENT).cached(inputs, compute)
-    second = Store(tmp_path, ENVIRONMENT).cached(dict(reversed(inputs.items())), compute)
-    assert first == second
-    assert len(calls) == 1
-    Store(tmp_path, ENVIRONMENT).cached(inputs | {"run": InnerLoop(steps=5)}, compute)
-    Store(tmp_path, {"code": "changed"}).cached(inputs, compute)
-    assert len(calls) == 3
-
-
-def test_several_rows_of_one_run_come_back_in_order(tmp_path):
-    rows = [make(metric=name) for name in ("b", "a", "c")]
-    store = Store(tmp_path, ENVIRONMENT)
-    assert store.cached_all({"x": 1}, lambda: rows) == tuple(rows)
-    again = store.cached_all({"x": 1}, lambda: pytest.fail("computed again"))
-    assert [row.metric for row in again] == ["b", "a", "c"]
-    store.path(rows[0].key).unlink()
-    assert store.cached_all({"x": 1}, lambda: rows) == tuple(rows)
-
-
-@pytest.mark.parametrize("result", [None, [], [3]])
-def test_a_computation_must_return_records(tmp_path, result):
-    with pytest.raises(RecordError, match="must return records"):
-        Store(tmp_path, ENVIRONMENT).cached_all({}, lambda: result or [])
-    assert not list(tmp_path.rglob("*.json"))
-
-
-def test_a_failed_computation_leaves_nothing(tmp_path):
-    store = Store(tmp_path / "new", ENVIRONMENT)
-    with pytest.raises(ZeroDivisionError):
-        store.cached({}, lambda: 1 / 0)
-    assert not store.folder.exists()
-
-
-def test_a_missing_damaged_or_edited_record_is_an_error(tmp_path):
-    store = Store(tmp_path)
-    record = store.put(make())
-    assert store.get(record.key) == record
-    assert record.key in store
-    with pytest.raises(RecordError, match="run the probe"):
-        store.get("0" * 64)
-    path = store.path(record.key)
-    text = path.read_text()
-    path.write_text(text.replace('"steps"', '"stepz"', 1))
-    with pytest.raises(RecordError, match=r"edited or renamed|damaged"):
-        store.get(record.key)
-    path.write_text(text[: len(text) // 2])
-    with pytest.raises(RecordError, match="damaged"):
-        list(store)
-
-
-def test_an_interrupted_write_leaves_the_old_record(tmp_path, monkeypatch):
-    store = Store(tmp_path)
-    record = store.put(make())
-
-    def fail(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("analysis.records.store.os.replace", fail)
-    with pytest.raises(KeyboardInterrupt):
-        store.put(record.edit(value=0.9))
-    assert store.get(record.key).value == 0.5
-    assert [path.name for path in tmp_path.iterdir()] == [f"{record.key}.json"]
-
-
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"records": 3}'])
-def test_a_damaged_cache_entry_is_an_error(tmp_path, text):
-    store = Store(tmp_path, ENVIRONMENT)
-    store.cached({"x": 1}, make)
-    (entry,) = (tmp_path / "runs").iterdir()
-    entry.write_text(text)
-    with pytest.raises(RecordError, match="cache entry"):
-        store.cached({"x": 1}, make)
-
-
-def test_select_by_field_and_by_part_of_the_parameters(tmp_path):
-    store = Store(tmp_path)
-    for steps in (1, 2):
-        store.put(make(parameters={"steps": steps, "size": 1}))
-    assert len(store) == 2
-    assert [r.parameters["steps"] for r in store.select(question="steps", parameters={"steps": 2})] == [2]
-    assert store.select(kind="published") == []
-    with pytest.raises(RecordError, match="no field 'stepz'"):
-        store.select(stepz=1)
 
 
 def test_the_table_always_says_measured_or_published():
