@@ -13,7 +13,7 @@ batch is run on its own length; prompts of one length share a pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +25,7 @@ from analysis.models.host import Host
 from analysis.models.inner_call import Call
 from analysis.models.lact_lm_config import LOOP, LaCTLMConfig, check_loop
 from analysis.models.lact_lm_layer import LaCTBlock
-from analysis.models.lact_lm_stream import LMStream
+from analysis.models.lact_lm_stream import LayerState, LMStream
 from analysis.spec import Family, InnerLoop, Loops
 
 IGNORED = -100
@@ -117,11 +117,13 @@ class LaCTLM(Host):
         assert logits is not None
         return logits
 
-    def logits(self, tokens: Int[Tensor, "B T"], call: Call) -> Float[Tensor, "B T V"]:
-        """Logits for a batch of sequences without padding."""
+    def logits(
+        self, tokens: Int[Tensor, "B T"], call: Call, states: Sequence[LayerState] | None = None
+    ) -> Float[Tensor, "B T V"]:
+        """Logits for a batch of sequences without padding; with `states` they continue earlier pieces."""
         x = self.model.embeddings(tokens)
         for index, block in enumerate(self.model.layers):
-            x = block(x, call.inside("layers").inside(index))
+            x = block(x, call.inside("layers").inside(index), None if states is None else states[index])
         return self.lm_head(self.model.norm(x))
 
     def input_tokens(self, batch: Mapping[str, Tensor]) -> Int[Tensor, "B T"]:
