@@ -153,7 +153,9 @@ class LaCTNVS(Host):
         """Images from the target cameras, in one pass over input and target tokens."""
         inputs, size, per_view = self._input_tokens(batch)
         self._require(batch, ("target_c2w", "target_fxfycxcy"))
-        targets = view_tokens(batch["target_c2w"], batch["target_fxfycxcy"], None, size, self.config.patch_size)
+        targets = view_tokens(
+            batch["target_c2w"], batch["target_fxfycxcy"], None, size, self.config.patch_size
+        )
         x = self._embed(torch.cat((inputs, targets), dim=1))
         x, _ = self._run_blocks(x, Span(per_view, inputs.shape[1]), call)
         return self._decode(x[:, inputs.shape[1] :], size)
@@ -201,7 +203,9 @@ class LaCTNVS(Host):
     def _decode(self, x: Float[Tensor, "B T C"], size: tuple[int, int]) -> Float[Tensor, "B Vt 3 h w"]:
         return images_from_tokens(self.image_token_decoder(x), size, self.config.patch_size)
 
-    def _input_tokens(self, batch: Mapping[str, Tensor]) -> tuple[Float[Tensor, "B T PPC"], tuple[int, int], int]:
+    def _input_tokens(
+        self, batch: Mapping[str, Tensor]
+    ) -> tuple[Float[Tensor, "B T PPC"], tuple[int, int], int]:
         self._require(batch, ("images", "c2w", "fxfycxcy"))
         images = batch["images"]
         if images.ndim != 5 or images.shape[2] != 3 or not images.is_floating_point():
@@ -217,7 +221,9 @@ class LaCTNVS(Host):
     def _require(batch: Mapping[str, Tensor], names: tuple[str, ...]) -> None:
         missing = [name for name in names if name not in batch]
         if missing:
-            raise InputError(f"expected a batch with {', '.join(names)}, missing {', '.join(missing)}; add them")
+            raise InputError(
+                f"expected a batch with {', '.join(names)}, missing {', '.join(missing)}; add them"
+            )
 
     def loss(self, output: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Mean squared error over all pixels of all target views."""

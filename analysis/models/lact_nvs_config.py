@@ -65,7 +65,9 @@ class LaCTNVSConfig:
         kinds = [type(entry) for entry in self.block_config]
         if len(set(kinds)) != len(kinds):
             names = ", ".join(kind.__name__ for kind in kinds)
-            raise CheckpointError(f"expected each kind of sub-layer once per block, received {names}; remove one")
+            raise CheckpointError(
+                f"expected each kind of sub-layer once per block, received {names}; remove one"
+            )
         for entry in self.block_config:
             head_dim = getattr(entry, "head_dim", self.dim)
             if self.dim % head_dim:
@@ -97,7 +99,9 @@ class LaCTNVSConfig:
         _refuse_unknown(values, known, "configuration")
         missing = sorted(known - set(values))
         if missing:
-            raise CheckpointError(f"expected {sorted(known)} in the configuration, missing {missing}; add them")
+            raise CheckpointError(
+                f"expected {sorted(known)} in the configuration, missing {missing}; add them"
+            )
         blocks: Sequence[Mapping[str, Any]] = values["block_config"]
         return cls(
             patch_size=int(values["patch_size"]),
@@ -128,7 +132,9 @@ def _read_entry(entry: Mapping[str, Any]) -> SubLayer:
     _refuse_unknown(entry, {"type", "length_dim", "params"}, "block entry")
     name = entry.get("type", "")
     if name not in _TYPES:
-        raise CheckpointError(f"expected a sub-layer type among {sorted(_TYPES)}, received {name!r}; rename it")
+        raise CheckpointError(
+            f"expected a sub-layer type among {sorted(_TYPES)}, received {name!r}; rename it"
+        )
     kind, span = _TYPES[name]
     if entry.get("length_dim", span) != span:
         raise CheckpointError(
@@ -162,7 +168,9 @@ def lact_nvs_config(
 
 
 def _large(layers: int, inter_multi: int) -> LaCTNVSConfig:
-    return lact_nvs_config(layers=layers, dim=768, attention_head_dim=64, head_dim=768, inter_multi=inter_multi)
+    return lact_nvs_config(
+        layers=layers, dim=768, attention_head_dim=64, head_dim=768, inter_multi=inter_multi
+    )
 
 
 # The first three are the published YAML files, "l12_d768_ttt2x" is the paper's 12-layer setting with the

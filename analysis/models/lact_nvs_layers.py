@@ -133,7 +133,9 @@ class FastWeights(nn.Module):
         result = call.run_loop(LOOP, inputs, self.initial_weights())
         return self._project(result.outputs, x), result.state.fast_weights
 
-    def apply_only(self, x: Float[Tensor, "B T C"], call: Call, fast: FastWeightsOfLayer) -> Float[Tensor, "B T C"]:
+    def apply_only(
+        self, x: Float[Tensor, "B T C"], call: Call, fast: FastWeightsOfLayer
+    ) -> Float[Tensor, "B T C"]:
         """Apply fast weights that were updated before; nothing moves."""
         loop = call.loops[LOOP].edit(trained=Trained.NONE, lr=ConstantRate(), momentum=None)
         result = run(loop, self._inputs(x, loop, None), fast, backend=call.backend, **call.options)

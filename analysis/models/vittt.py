@@ -73,9 +73,16 @@ class _Classifier(Host):
         """Logits of every image."""
         images = batch.get("images")
         channels = self.config.in_chans
-        if images is None or images.ndim != 4 or images.shape[1] != channels or not images.is_floating_point():
+        if (
+            images is None
+            or images.ndim != 4
+            or images.shape[1] != channels
+            or not images.is_floating_point()
+        ):
             received = "none" if images is None else f"{tuple(images.shape)} {images.dtype}"
-            raise InputError(f"expected floating-point images [B, {channels}, H, W] in the batch, received {received}")
+            raise InputError(
+                f"expected floating-point images [B, {channels}, H, W] in the batch, received {received}"
+            )
         return self.head(self.features(images, call))
 
     def loss(self, output: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
@@ -147,7 +154,9 @@ class HierarchicalViTTT(_Classifier):
         self.patch_embed = ConvStem(config.in_chans, config.dim[0])
         rates = iter(_drop_path_rates(config.drop_path_rate, sum(config.depths)))
         stages = []
-        for index, (dim, depth, heads) in enumerate(zip(config.dim, config.depths, config.num_heads, strict=True)):
+        for index, (dim, depth, heads) in enumerate(
+            zip(config.dim, config.depths, config.num_heads, strict=True)
+        ):
             grid = stage_grid(config.img_size, index)
             blocks = [_block(config, dim, heads, self.loops, next(rates), grid) for _ in range(depth)]
             is_last = index == len(config.dim) - 1

@@ -54,7 +54,9 @@ class TTT(nn.Module):
         """Initial fast weights in the inner layout: loop -> name -> [heads, in, out]."""
         weights = {}
         if self.glu_names:
-            weights[GLU_LOOP] = {name: getattr(self, published)[0] for published, name in self.glu_names.items()}
+            weights[GLU_LOOP] = {
+                name: getattr(self, published)[0] for published, name in self.glu_names.items()
+            }
         if self.has_conv:
             weights[CONV_LOOP] = {"w_conv": self.w3.flatten(1).t().unsqueeze(0)}
         return weights

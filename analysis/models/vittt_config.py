@@ -63,7 +63,9 @@ class HierarchicalViTTTConfig:
         for width, heads in zip(self.dim, self.num_heads, strict=True):
             _refuse_uneven(width, heads)
             if width % 4:
-                raise CheckpointError(f"expected stage widths divisible by 4 for the rotary, received {width}")
+                raise CheckpointError(
+                    f"expected stage widths divisible by 4 for the rotary, received {width}"
+                )
 
 
 AnyViTTTConfig = ViTTTConfig | HierarchicalViTTTConfig
@@ -76,7 +78,9 @@ def default_loops(config: AnyViTTTConfig) -> Loops:
 
 def _refuse_uneven(width: int, heads: int) -> None:
     if width % heads:
-        raise CheckpointError(f"expected the width to be a multiple of the heads, received {width} and {heads}")
+        raise CheckpointError(
+            f"expected the width to be a multiple of the heads, received {width} and {heads}"
+        )
 
 
 def vittt_config_from_dict(values: Mapping[str, Any]) -> AnyViTTTConfig:
@@ -88,7 +92,9 @@ def vittt_config_from_dict(values: Mapping[str, Any]) -> AnyViTTTConfig:
             raise CheckpointError(
                 f"expected arguments among {sorted(known)}, received {name!r}{closest(name, known)}; rename it"
             )
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    return kind(
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    )
 
 
 def vittt_config_to_dict(config: AnyViTTTConfig) -> dict[str, Any]:

@@ -28,7 +28,9 @@ def as_tokens(image: Float[Tensor, "B C h w"]) -> Float[Tensor, "B N C"]:
     return image.flatten(2).transpose(1, 2)
 
 
-def on_grid(layer: nn.Module, tokens: Float[Tensor, "B N C"], grid: tuple[int, int]) -> Float[Tensor, "B N C"]:
+def on_grid(
+    layer: nn.Module, tokens: Float[Tensor, "B N C"], grid: tuple[int, int]
+) -> Float[Tensor, "B N C"]:
     """Apply a size-preserving image layer to tokens."""
     return as_tokens(layer(as_image(tokens, grid)))
 
@@ -50,7 +52,9 @@ class PatchEmbed(nn.Module):
         patch = self.proj.kernel_size[0]
         height, width = images.shape[-2:]
         if height % patch or width % patch:
-            raise InputError(f"expected image sides to be multiples of {patch}, received {height}x{width}; resize or crop")
+            raise InputError(
+                f"expected image sides to be multiples of {patch}, received {height}x{width}; resize or crop"
+            )
         return as_tokens(self.proj(images)), (height // patch, width // patch)
 
 
