@@ -1,0 +1,185 @@
+"""The command line `ttt-analysis`: few verbs, each importing what it needs when it is called.
+
+A mistake that the caller can repair (`AnalysisError`) ends in one sentence on standard error and exit code 2; anything
+else keeps its traceback, because then the program is at fault.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from analysis.errors import AnalysisError
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # importing rich alone would double the time that --help takes
+    help="Test-time training layers as linear attention: load, edit, measure, report.",
+)
+
+Checkpoint = Annotated[
+    Path, typer.Option("--checkpoint", help="A checkpoint file or folder, ours or an official one.")
+]
+MaybeCheckpoint = Annotated[
+    Path | None, typer.Option("--checkpoint", help="Your own checkpoint in place of the shipped ones.")
+]
+Data = Annotated[Path | None, typer.Option("--data", help="Your own data in place of the embedded default.")]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="May be given often.")
+]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda, or cuda:1.")]
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and leave.", is_eager=True)
+    ] = False,
+) -> None:
+    if version:
+        from analysis import __version__
+
+        typer.echo(f"ttt-analysis {__version__}")
+        raise typer.Exit(0)
+
+
+@app.command()
+def ladder(
+    chunks: Annotated[int, typer.Option("--chunks", min=1, help="Length of the sequence in chunks.")] = 4,
+) -> None:
+    """Show the ablation ladder (Table 2) and which rungs have a parallel form."""
+    from analysis.commands import show
+
+    show.show(show.ladder_table(chunks))
+
+
+@app.command()
+def inspect(checkpoint: Annotated[Path, typer.Argument(help="A checkpoint file or folder.")]) -> None:
+    """Show what a checkpoint holds: family, size, and the inner loops it was trained with."""
+    from analysis.commands import show
+
+    show.show(show.checkpoint_table(checkpoint))
+
+
+@app.command()
+def verify() -> None:
+    """Check the paper's theorems on random tensors in float64; exit code 1 if one does not come out as stated."""
+    from analysis.commands import run
+
+    raise typer.Exit(run.verify())
+
+
+@app.command()
+def probe(
+    name: Annotated[
+        str, typer.Argument(help="Which question, for example steps, ascent, query_key, embedding.")
+    ],
+    checkpoint: Checkpoint,
+    assignments: Assignments = None,
+    data: Data = None,
+    device: Device = "cpu",
+) -> None:
+    """Put one question to a trained model and show the records."""
+    from analysis.commands import run
+
+    run.probe(name, checkpoint, assignments or [], data=data, device=device)
+
+
+@app.command()
+def evaluate(
+    checkpoint: Checkpoint, assignments: Assignments = None, data: Data = None, device: Device = "cpu"
+) -> None:
+    """Measure the task metric of a checkpoint, as trained or with --set FIELD=VALUE on its inner loops."""
+    from analysis.commands import run
+
+    run.evaluate(checkpoint, assignments or [], data=data, device=device)
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe by name (see `recipes`).")],
+    assignments: Assignments = None,
+    output: Annotated[Path | None, typer.Option("--output", help="Folder of the checkpoint.")] = None,
+) -> None:
+    """Train one recipe; under torchrun, on every device that it was given."""
+    from analysis.commands import run
+
+    run.train(recipe, assignments or [], output)
+
+
+@app.command()
+def recipes() -> None:
+    """List the recipes that `train` knows."""
+    from analysis.commands import run
+
+    run.recipes()
+
+
+@app.command()
+def bench(device: Device = "cpu") -> None:
+    """Measure the speed of every backend, each only after it agrees with the reference on the same shapes."""
+    from analysis.commands import run
+
+    run.bench(device)
+
+
+@app.command()
+def figures() -> None:
+    """Draw every figure again from the records that are there."""
+    from analysis.commands import publish
+
+    publish.figures()
+
+
+@app.command()
+def report(
+    checkpoint: MaybeCheckpoint = None,
+    data: Data = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Notebooks at a time.")] = 2,
+    pdf_engine: Annotated[
+        str, typer.Option("--pdf-engine", help="auto, plutoprint, chromium or none.")
+    ] = "auto",
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="This notebook alone; may be given often.")
+    ] = None,
+    assignments: Assignments = None,
+) -> None:
+    """Run the notebooks and write report/index.html, report/report.pdf and the figures."""
+    from analysis.commands import publish
+
+    publish.report(checkpoint, data, jobs, pdf_engine, only or [], assignments or [])
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and leave with its exit code: 0, 1 (a finding), 2 (a mistake), 130 (interrupted)."""
+    sys.exit(_run(sys.argv[1:] if arguments is None else arguments))
+
+
+_INTERRUPTED = 130
+_UsageError = typer.BadParameter.__base__ or typer.BadParameter  # typer exports the child alone
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        result = app(args=arguments or ["--help"], prog_name="ttt-analysis", standalone_mode=False)
+    except AnalysisError as error:
+        typer.echo(f"error: {error}", err=True)
+        return 2
+    except _UsageError as error:
+        said = error.format_message().rstrip(".")
+        typer.echo(f"error: {said}. See ttt-analysis {_verb(arguments)}--help.", err=True)
+        return 2
+    except KeyboardInterrupt:
+        result = _INTERRUPTED
+    if result == _INTERRUPTED:  # typer turns Ctrl-C into this number without a word
+        typer.echo("interrupted: what was finished is kept, and no output is half written", err=True)
+    return result if isinstance(result, int) else 0
+
+
+def _verb(arguments: list[str]) -> str:
+    known = {command.callback.__name__ for command in app.registered_commands if command.callback}
+    return next((f"{word} " for word in arguments if word in known), "")

@@ -1,0 +1,86 @@
+"""Tables on the terminal: the ablation ladder, and what a checkpoint holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def ladder_table(chunks: int) -> Any:
+    """Return Table 2's rungs with, per family, the reducibility class on a sequence of `chunks` chunks."""
+    from rich.table import Table
+
+    from analysis.spec import RUNGS, Family, ladder
+
+    table = Table(title=f"The ablation ladder; reducibility for {chunks} chunks")
+    for title in ("rung", "removes", "section", *(family.title for family in Family)):
+        table.add_column(title, overflow="fold")
+    climbed = {family: ladder(family) for family in Family}
+    for rung in RUNGS:
+        cells = []
+        for family in Family:
+            dagger = " †" if family in rung.no_op_for and rung.key != "baseline" else ""
+            cells.append(_classes(climbed[family][rung.key], chunks) + dagger)
+        table.add_row(f"{rung.key} ({rung.name})", rung.removes, rung.section, *cells)
+    table.caption = (
+        "† the edit changes nothing for this family. ViTTT and LaCT-NVS update once, from the whole sequence."
+    )
+    return table
+
+
+def _classes(loops: Any, chunks: int) -> str:
+    from analysis.spec import reducibility
+
+    # a loop without a chunk size has one chunk however long the sequence is
+    found = [reducibility(loop, 1 if loop.chunk is None else chunks).kind.value for loop in loops.values()]
+    return "; ".join(dict.fromkeys(found))
+
+
+def checkpoint_table(path: Path) -> Any:
+    """Return what a checkpoint holds: family, size, notes of the loader, and the inner loops it was trained with."""
+    from rich.table import Table
+
+    from analysis.models.checkpoints import load
+    from analysis.spec import describe, reducibility
+
+    host = load(path)
+    table = Table(title=str(path), show_header=False)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    table.add_row("family", host.family.title)
+    table.add_row("parameters", f"{host.num_parameters():,}")
+    table.add_row("layers", str(host.num_layers))
+    for name, loop in host.loops.items():
+        table.add_row(f"inner loop {name}", describe(loop))
+        kind = reducibility(loop, 2 if loop.chunk else 1)
+        table.add_row("", f"{kind.kind.value}: {kind.reason}")
+    for note in host.notes:
+        table.add_row("note", note)
+    return table
+
+
+def records_table(rows: Any, title: str) -> Any:
+    """Return records as a terminal table: metric, value with interval, what the run changed, where it was made."""
+    from rich.table import Table
+
+    from analysis.records import difference, format_value
+
+    table = Table(title=title)
+    for name in ("metric", "value", "parameters", "changed at run time", "source"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        parameters = ", ".join(f"{name}={value}" for name, value in row.parameters.items())
+        source = row.source or row.device
+        table.add_row(
+            row.metric, format_value(row), parameters, difference(row), f"{row.kind.value}: {source}"
+        )
+    return table
+
+
+def show(table: Any) -> None:
+    """Write a table to standard output, as wide as the terminal, or 120 columns into a pipe."""
+    import sys
+
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
