@@ -23,7 +23,9 @@ class Caption:
 
     def __post_init__(self) -> None:
         if not self.shown.strip():
-            raise ReportError("expected a caption that says what is shown, received an empty one; write a sentence")
+            raise ReportError(
+                "expected a caption that says what is shown, received an empty one; write a sentence"
+            )
 
     def parts(self) -> list[list[str]]:
         """Return [label, text] for every part that is present, in reading order."""
@@ -56,7 +58,9 @@ def caption(
             f"{shown!r}; say which are published"
         )
     measured = [row for row in rows if str(getattr(row, "kind", "measured")) == "measured"]
-    return Caption(shown=_sentence(shown), model=_model(measured), measured=_measurement(measured, command, notes))
+    return Caption(
+        shown=_sentence(shown), model=_model(measured), measured=_measurement(measured, command, notes)
+    )
 
 
 def _model(rows: list[Any]) -> str:
@@ -105,7 +109,9 @@ def nearest_name(loops: Mapping[str, InnerLoop]) -> str:
             if best is None or count < best[0]:
                 best = (count, f"{family.title} {name}" + (f" edited ({edits})" if edits else ""))
     if best is None:
-        raise ReportError(f"expected the loops of a known family, received {', '.join(loops)}; check the record")
+        raise ReportError(
+            f"expected the loops of a known family, received {', '.join(loops)}; check the record"
+        )
     return best[1]
 
 

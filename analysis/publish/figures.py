@@ -44,7 +44,9 @@ class Shown:
 
     def metadata(self) -> dict[str, Any]:
         """Return what the report needs beside the image: name, alternative text, caption parts and data."""
-        return {"figure": {"name": self.name, "alt": self.alt, "caption": self.caption.parts(), "csv": self.table}}
+        return {
+            "figure": {"name": self.name, "alt": self.alt, "caption": self.caption.parts(), "csv": self.table}
+        }
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:
         image = base64.b64encode(self.svg.encode()).decode()
@@ -80,9 +82,13 @@ def save_figure(
     under 20 characters.
     """
     if not NAME.fullmatch(name):
-        raise ReportError(f"expected a figure name of lower-case words joined by - or _, received {name!r}; rename it")
+        raise ReportError(
+            f"expected a figure name of lower-case words joined by - or _, received {name!r}; rename it"
+        )
     if len(alt.strip()) < MIN_ALT:
-        raise ReportError(f"expected an alternative text that describes figure {name!r}, received {alt!r}; write it out")
+        raise ReportError(
+            f"expected an alternative text that describes figure {name!r}, received {alt!r}; write it out"
+        )
     caption = Caption(shown=caption) if isinstance(caption, str) else caption
     text = csv_text(table, name)
     svg, png = _draw(fig, name)
@@ -123,7 +129,9 @@ def csv_text(table: Any, name: str) -> str:
     """Return a table as CSV with `\\n` line ends; floats keep 10 significant digits, missing values are empty."""
     header, rows = _columns(table, name)
     if not header or not rows:
-        raise ReportError(f"expected the rows that figure {name!r} was drawn from, received an empty table; pass them")
+        raise ReportError(
+            f"expected the rows that figure {name!r} was drawn from, received an empty table; pass them"
+        )
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
@@ -140,7 +148,9 @@ def _columns(table: Any, name: str) -> tuple[list[str], list[Sequence[Any]]]:
     if isinstance(table, Mapping):
         columns = [list(column) for column in table.values()]
         if len({len(column) for column in columns}) > 1:
-            raise ReportError(f"expected columns of one length for figure {name!r}, received unequal ones; pad them")
+            raise ReportError(
+                f"expected columns of one length for figure {name!r}, received unequal ones; pad them"
+            )
         return list(map(str, table)), list(zip(*columns, strict=True))
     if isinstance(table, Iterable):
         entries = list(table)

@@ -41,7 +41,9 @@ class Look:
 
 
 def _looks(*rows: tuple[str, str, str, Any]) -> tuple[Look, ...]:
-    return tuple(Look(name=name, color=color, marker=mark, linestyle=dash) for name, color, mark, dash in rows)
+    return tuple(
+        Look(name=name, color=color, marker=mark, linestyle=dash) for name, color, mark, dash in rows
+    )
 
 
 SOLID, DASHED, DOTTED, DASHDOT = "-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5))
@@ -105,13 +107,13 @@ _RC: dict[str, Any] = {
     "figure.constrained_layout.use": True,
     "savefig.facecolor": "none",
     "savefig.bbox": None,
-    "font.family": "DejaVu Sans",
-    "font.size": 7.5,
-    "mathtext.fontset": "dejavusans",
-    "axes.titlesize": 8,
+    "font.family": "STIXGeneral",
+    "font.size": 9,
+    "mathtext.fontset": "stix",
+    "axes.titlesize": 9.5,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.labelsize": 7.5,
+    "axes.labelsize": 9,
     "axes.facecolor": "none",
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
@@ -126,8 +128,8 @@ _RC: dict[str, Any] = {
     "text.color": INK,
     "xtick.color": INK,
     "ytick.color": INK,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
     "xtick.major.size": 2.5,
@@ -137,7 +139,7 @@ _RC: dict[str, Any] = {
     "lines.linewidth": 1.2,
     "lines.markersize": 4,
     "errorbar.capsize": 2,
-    "legend.fontsize": 7,
+    "legend.fontsize": 8.5,
     "legend.frameon": False,
     "image.cmap": "cividis",
     "svg.fonttype": "path",  # the same glyphs on every machine

@@ -1,0 +1,58 @@
+"""Formulas set at build time: TeX in, SVG out, so that the page needs neither script nor font for them."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+from analysis.errors import DependencyError, ReportError
+
+_DATA = re.compile(r' data-[a-z-]+="[^"]*"')
+_ERROR = re.compile(r'data-mjx-error="([^"]*)"')
+PER_RENDERER = 400  # formulas; a renderer's memory is bounded, and its ids count up
+
+
+class Formulas:
+    """Set the formulas of one document; every SVG carries ids of its own and its TeX source as a label."""
+
+    def __init__(self) -> None:
+        self._renderer: Any = None
+        self._count = 0
+
+    def inline(self, tex: str) -> str:
+        """Return a formula for running text; raise ReportError when TeX refuses it."""
+        return f'<span class="formula">{self._svg(tex, display=False)}</span>'
+
+    def display(self, tex: str) -> str:
+        """Return a displayed formula in a block of its own; raise ReportError when TeX refuses it."""
+        return f'<div class="formula-block">{self._svg(tex, display=True)}</div>'
+
+    def _svg(self, tex: str, *, display: bool) -> str:
+        source = tex.strip()
+        if self._count % PER_RENDERER == 0:
+            self._renderer = _new_renderer()
+        prefix = f"tex{self._count}"
+        self._count += 1
+        try:
+            svg = self._renderer.render(source, display=display)
+        except Exception as error:  # the package raises its own and the engine's types
+            raise ReportError(f"expected a TeX formula, received {source!r} ({error}); correct it") from error
+        if "merror" in svg or "data-mjx-error" in svg:
+            reason = _ERROR.search(svg)
+            detail = html.unescape(reason.group(1)) if reason else "not understood"
+            raise ReportError(f"expected a TeX formula, received {source!r} ({detail}); correct it")
+        if 'width="100%"' in svg:
+            raise ReportError(
+                f"expected a formula without \\tag or numbering, received {source!r}; number equations in the text"
+            )
+        svg = re.sub(r"MJX-\d+-", f"{prefix}-", _DATA.sub("", svg)).replace(' focusable="false"', "")
+        return svg.replace("<svg ", f'<svg aria-label="{html.escape(source)}" ', 1)
+
+
+def _new_renderer() -> Any:
+    try:
+        import quickjax
+    except ImportError as error:
+        raise DependencyError("setting formulas needs quickjax, which is not installed; run `make setup`") from error
+    return quickjax.MathJaxRenderer()

@@ -1,0 +1,43 @@
+"""A project of its own for every test of the report, so that nothing touches the real folders."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis import paths
+from tests.publish import toys
+
+
+def _redirect(patch, root):
+    for name, folder in {
+        "ROOT": ".",
+        "NOTEBOOKS": "notebooks",
+        "CHECKPOINTS": "checkpoints",
+        "FIGURES": "figures",
+        "REPORT": "report",
+        "RECORDS": "report/records",
+        "CACHE": ".cache",
+    }.items():
+        patch.setattr(paths, name, root / folder)
+    (root / "notebooks").mkdir(parents=True, exist_ok=True)
+    (root / "notebooks" / "pixel.png").write_bytes(toys.PIXEL)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """An empty project folder that `analysis.paths` points at."""
+    _redirect(monkeypatch, tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """A report built once from two good notebooks, with a PDF."""
+    from analysis.publish.report import build_report
+
+    root = tmp_path_factory.mktemp("built")
+    with pytest.MonkeyPatch.context() as patch:
+        _redirect(patch, root)
+        toys.write(root / "notebooks", "00_overview", *toys.OVERVIEW)
+        toys.write(root / "notebooks", "01_method", *toys.METHOD, kernel=None)
+        return build_report(output=root / "report")
