@@ -18,7 +18,8 @@ from analysis.spec import InnerLoop, Reduction
 def by_chunk(tokens: Float[Tensor, "*batch T X"], size: int) -> Float[Tensor, "*batch N L X"]:
     """Cut the tokens into chunks of `size`, zeros behind the last token."""
     count = -(-tokens.shape[-2] // size)
-    return F.pad(tokens, (0, 0, 0, count * size - tokens.shape[-2])).unflatten(-2, (count, size))
+    padded = F.pad(tokens, (0, 0, 0, count * size - tokens.shape[-2]))
+    return padded.reshape(*tokens.shape[:-2], count, size, tokens.shape[-1])
 
 
 def by_token(chunked: Float[Tensor, "*batch N L X"], num_tokens: int) -> Float[Tensor, "*batch T X"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -64,8 +64,11 @@ def gradients(
         return {"w_out": _outer(x, upstream, rates["w_out"])}
     if isinstance(network, DepthwiseConv3x3):
         return {"w_conv": torch.einsum("...tdn,...td->...nd", patches(x, grid), upstream * rates["w_conv"])}
-    rule: Callable[..., dict[str, Tensor]] = {SwiGLU: _swiglu, GLU: _glu, MLP: _mlp}[type(network)]
-    return rule(network, weights, x, upstream, rates, wanted)
+    if isinstance(network, SwiGLU):
+        return _swiglu(weights, x, upstream, rates, wanted)
+    if isinstance(network, GLU):
+        return _glu(weights, x, upstream, rates, wanted)
+    return _mlp(network, weights, x, upstream, rates, wanted)
 
 
 def _outer(x: Tensor, upstream: Tensor, rate: Tensor | float) -> Tensor:
@@ -73,7 +76,7 @@ def _outer(x: Tensor, upstream: Tensor, rate: Tensor | float) -> Tensor:
 
 
 def _swiglu(
-    network: SwiGLU, weights: FastWeights, x: Tensor, upstream: Tensor, rates: Rates, wanted: set[str]
+    weights: FastWeights, x: Tensor, upstream: Tensor, rates: Rates, wanted: set[str]
 ) -> dict[str, Tensor]:
     gate, up = x @ weights["w_gate"], x @ weights["w_up"]
     found: dict[str, Tensor] = {}
@@ -89,7 +92,7 @@ def _swiglu(
 
 
 def _glu(
-    network: GLU, weights: FastWeights, x: Tensor, upstream: Tensor, rates: Rates, wanted: set[str]
+    weights: FastWeights, x: Tensor, upstream: Tensor, rates: Rates, wanted: set[str]
 ) -> dict[str, Tensor]:
     gate = x @ weights["w_gate"]
     found = {}

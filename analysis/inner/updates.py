@@ -88,9 +88,9 @@ def apply_transform(
     if isinstance(transform, Identity):
         return gradient
     if isinstance(transform, SoftClip):
-        return gradient / (gradient.norm(dim=-2, keepdim=True) + 1)
+        return gradient / (column_norms(gradient) + 1)
     if isinstance(transform, FrobeniusScaling):
-        return gradient / (gradient.norm(dim=(-2, -1), keepdim=True) + transform.eps)
+        return gradient / (torch.linalg.vector_norm(gradient, dim=(-2, -1), keepdim=True) + transform.eps)
     assert isinstance(transform, NewtonSchulz)
     return newton_schulz(transform, gradient, dtype)
 
@@ -98,7 +98,7 @@ def apply_transform(
 def newton_schulz(transform: NewtonSchulz, gradient: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """M(G) of section 5.3: X = G / (||G||_F + eps), then X <- a X + (b A + c A A) X with A = X X^T on the smaller side."""
     x = gradient if dtype is None else gradient.to(dtype)
-    x = x / (x.norm(dim=(-2, -1), keepdim=True) + transform.eps)
+    x = x / (torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True) + transform.eps)
     tall = x.shape[-2] > x.shape[-1]
     x = x.transpose(-2, -1) if tall else x
     for a, b, c in transform.schedule.coefficients:
@@ -109,7 +109,7 @@ def newton_schulz(transform: NewtonSchulz, gradient: Tensor, dtype: torch.dtype 
 
 def column_norms(weight: Float[Tensor, "*batch I O"]) -> Float[Tensor, "*batch 1 O"]:
     """l2 norm of every output column over the input axis."""
-    return weight.norm(dim=-2, keepdim=True)
+    return torch.linalg.vector_norm(weight, dim=-2, keepdim=True)
 
 
 def renormalise(norm: WeightNorm, weight: Tensor, target: Tensor) -> Tensor:

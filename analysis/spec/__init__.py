@@ -29,10 +29,10 @@ from analysis.spec.choices import (
 )
 from analysis.spec.families import Family, Loops, map_loops, parse_family
 from analysis.spec.inner_loop import InnerLoop
-from analysis.spec.ladder import RUNGS, Rung, climb, ladder, rung
 from analysis.spec.presentation import describe, difference, difference_text, from_dict, parse_field, to_dict
 from analysis.spec.presets import PRESETS, baseline
 from analysis.spec.reducibility import Reducibility, ReducibilityClass, reducibility
+from analysis.spec.rungs import RUNGS, Rung, climb, ladder, rung
 
 __all__ = [
     "GLU",

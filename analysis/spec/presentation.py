@@ -42,10 +42,14 @@ def to_dict(spec: InnerLoop) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
-    if dataclasses.is_dataclass(value):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         inner = {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
-        return {"kind": value.kind, **inner}  # type: ignore[attr-defined]
+        return {"kind": _kind(value), **inner}
     return value
+
+
+def _kind(choice: Any) -> str:
+    return str(choice.kind)
 
 
 def from_dict(data: Mapping[str, Any]) -> InnerLoop:
@@ -113,7 +117,7 @@ def describe(value: Any) -> str:
             for item in fields(value)
             if getattr(value, item.name) != item.default
         ]
-        label = value.kind.replace("_", " ")  # type: ignore[attr-defined]
+        label = _kind(value).replace("_", " ")
         return f"{label}({', '.join(changed)})" if changed else label
     if isinstance(value, float):
         return f"{value:.4g}"
