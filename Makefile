@@ -46,7 +46,7 @@ $(STAMP): requirements.txt pyproject.toml | $(BIN)/python
 report: $(STAMP) ## run every notebook; write report/index.html, report/report.pdf and figures/
 	@$(BIN)/python -m analysis report --jobs $(JOBS) $(REPORT_ARGS)
 
-figures: $(STAMP) ## draw every figure again from the records that are there
+figures: $(STAMP) ## draw every figure again by running its notebook
 	@$(BIN)/python -m analysis figures
 
 lab: $(STAMP) ## open the notebooks in JupyterLab

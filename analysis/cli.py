@@ -127,31 +127,59 @@ def bench(device: Device = "cpu") -> None:
     run.bench(device)
 
 
+Only = Annotated[
+    list[str] | None, typer.Option("--only", metavar="NOTEBOOK", help="This notebook alone (name or number); may be given often.")
+]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Notebooks at a time.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Run again what the cache already holds.")]
+Timeout = Annotated[int, typer.Option("--timeout", min=1, help="Seconds that one cell may take.")]
+
+
 @app.command()
-def figures() -> None:
-    """Draw every figure again from the records that are there."""
+def figures(
+    only: Only = None,
+    assignments: Assignments = None,
+    jobs: Jobs = 2,
+    timeout: Timeout = 1800,
+    fresh: Fresh = False,
+) -> None:
+    """Draw every figure again by running its notebook."""
     from analysis.commands import publish
 
-    publish.figures()
+    chosen = publish.Selection(
+        only=only or (), assignments=assignments or (), jobs=jobs, timeout=timeout, fresh=fresh
+    )
+    publish.figures(chosen)
 
 
 @app.command()
 def report(
     checkpoint: MaybeCheckpoint = None,
     data: Data = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Notebooks at a time.")] = 2,
+    only: Only = None,
+    assignments: Assignments = None,
+    jobs: Jobs = 2,
+    timeout: Timeout = 1800,
+    fresh: Fresh = False,
     pdf_engine: Annotated[
         str, typer.Option("--pdf-engine", help="auto, plutoprint, chromium or none.")
     ] = "auto",
-    only: Annotated[
-        list[str] | None, typer.Option("--only", help="This notebook alone; may be given often.")
-    ] = None,
-    assignments: Assignments = None,
+    require_pdf: Annotated[bool, typer.Option(help="Whether a PDF that cannot be made is an error.")] = True,
+    output: Annotated[Path | None, typer.Option("--output", help="Folder in place of report/.")] = None,
 ) -> None:
     """Run the notebooks and write report/index.html, report/report.pdf and the figures."""
     from analysis.commands import publish
 
-    publish.report(checkpoint, data, jobs, pdf_engine, only or [], assignments or [])
+    chosen = publish.Selection(
+        checkpoint=checkpoint,
+        data=data,
+        only=only or (),
+        assignments=assignments or (),
+        jobs=jobs,
+        timeout=timeout,
+        fresh=fresh,
+    )
+    publish.report(chosen, pdf_engine=pdf_engine, require_pdf=require_pdf, output=output)
 
 
 def main(arguments: list[str] | None = None) -> None:

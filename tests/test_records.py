@@ -168,7 +168,7 @@ def test_provenance_names_versions_commit_and_command_without_folders(monkeypatc
     assert record.device == "NVIDIA H200"
     assert record.command == "ttt-analysis verify"
     assert {"python", "torch", "numpy"} <= set(record.versions)
-    assert record.commit == "unknown" or len(record.commit.removesuffix("+changes")) == 40
+    assert record.commit == "unknown" or len(record.commit.removesuffix("+")) == 40
 
 
 def test_code_digest_sees_code_and_ignores_comments():

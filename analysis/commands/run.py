@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 
-import typer
 
-from analysis.commands.assignments import parse_assignments
 
 
 def verify() -> int:

@@ -47,11 +47,11 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def commit() -> str:
-    """Return the git commit of the checkout, with '+changes' when tracked files differ from it, or 'unknown'."""
+    """Return the git commit of the checkout, marked '+' when tracked files differ from it, or 'unknown'."""
     head = _git("rev-parse", "HEAD")
     if not head:
         return "unknown"
-    return head + ("+changes" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    return head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
 
 
 def command() -> str:
