@@ -42,7 +42,8 @@ class Host(nn.Module):
 
     family: which published architecture. config: frozen dataclass with the published field names. loops: the inner
     loops as trained, by name. backend, options: how inner loops are executed (handed to `analysis.inner.run`; never part
-    of the specification). notes: what the loader found worth telling.
+    of the specification). notes: what the loader found worth telling. checkpoint: the loader's `CheckpointSummary`
+    (digest, provenance), None for a host that was not loaded.
     """
 
     family: ClassVar[Family]
@@ -54,6 +55,7 @@ class Host(nn.Module):
         self.backend = "auto"
         self.options: dict[str, Any] = {}
         self.notes: list[str] = []
+        self.checkpoint: Any = None
 
     def forward(self, batch: Mapping[str, Tensor], loops: Loops | None = None, tape: Tape | None = None) -> Tensor:
         """Run one batch with the trained inner loops, or with `loops`; `tape` records or replaces named sites.
@@ -89,6 +91,13 @@ class Host(nn.Module):
     def num_layers(self) -> int:
         """Number of layers that hold inner loops, numbered from 0 in the site names."""
         raise NotImplementedError
+
+    def tied_names(self) -> tuple[str, ...]:
+        """Names in the state dict that share their tensor with another name; not stored in checkpoints."""
+        return ()
+
+    def tie(self) -> None:
+        """Join the tied parameters again after tensors were assigned."""
 
     @property
     def trained_loops(self) -> Loops:

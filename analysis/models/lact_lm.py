@@ -59,9 +59,17 @@ class LaCTLM(Host):
             check_loop(loop)
         self.model = LaCTBackbone(config, loop)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        if config.tie_word_embeddings:
-            self.lm_head.weight = self.model.embeddings.weight
+        self.tie()
         self.initialise()
+
+    def tied_names(self) -> tuple[str, ...]:
+        """The output head, when it is the embedding."""
+        return ("lm_head.weight",) if self.config.tie_word_embeddings else ()
+
+    def tie(self) -> None:
+        """Let the output head be the embedding, when the configuration says so."""
+        if self.config.tie_word_embeddings:
+            self.lm_head.weight = self.model.embeddings.weight
 
     def initialise(self) -> None:
         """Draw all parameters as published: std `initializer_range` for projections and embedding, norms at 1, biases 0."""

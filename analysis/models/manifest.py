@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +78,13 @@ def read_manifest(folder: Path) -> Manifest:
         raise CheckpointError(f"expected a readable inner loop in {path.name} of {folder.name}, received: {error}") from error
     values = {name: value for name, value in data.items() if name in known}
     return Manifest(**{**values, "family": family, "loops": loops})
+
+
+def write_manifest(manifest: Manifest, path: Path) -> None:
+    """Write manifest.json under a temporary name, then put it in place."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(manifest.to_dict(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    os.replace(partial, path)
 
 
 def read_json(path: Path) -> dict[str, Any]:

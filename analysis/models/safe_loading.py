@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -37,6 +37,7 @@ _STORAGE_DTYPES = {
     "ByteStorage": torch.uint8,
     "BoolStorage": torch.bool,
 }
+_HEADER_DTYPES = {"F64": torch.float64, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32}
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -49,6 +50,18 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
             f"expected a complete safetensors file, received {path.name} ({path.stat().st_size} bytes) which cannot be read: "
             f"{error}; fetch the file again"
         ) from error
+
+
+def load_shapes(path: Path) -> dict[str, Tensor]:
+    """Read names, shapes and dtypes of a safetensors file as tensors on the meta device."""
+    _require_file(path)
+    try:
+        with safe_open(path, "pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            dtypes = {name: _HEADER_DTYPES.get(part.get_dtype(), torch.float32) for name, part in slices.items()}
+            return {n: torch.empty(part.get_shape(), dtype=dtypes[n], device="meta") for n, part in slices.items()}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"expected a complete safetensors file, received {path.name}: {error}; fetch it again") from error
 
 
 def load_pickled(path: Path) -> Any:
