@@ -14,7 +14,14 @@ from torch import Tensor
 from analysis.errors import CheckpointError
 from analysis.models import families
 from analysis.models.lact_lm_adapter import read_weights, weight_files
-from analysis.models.manifest import MANIFEST_FILE, WEIGHTS_FILE, Manifest, read_json, read_manifest, sha256_of
+from analysis.models.manifest import (
+    MANIFEST_FILE,
+    WEIGHTS_FILE,
+    Manifest,
+    read_json,
+    read_manifest,
+    sha256_of,
+)
 from analysis.models.safe_loading import load_pickled, load_shapes, load_tensors
 from analysis.models.state_dicts import without_prefixes
 from analysis.spec import Family, Loops
@@ -49,13 +56,17 @@ class Source:
         return hashlib.sha256(":".join([*parts, self.weights]).encode()).hexdigest()
 
 
-def read_source(path: Path, weights: str | None, config: Path | Mapping[str, Any] | None, shapes_only: bool) -> Source:
+def read_source(
+    path: Path, weights: str | None, config: Path | Mapping[str, Any] | None, shapes_only: bool
+) -> Source:
     """Read a checkpoint of any known layout; `shapes_only` leaves tensors of safetensors files on the meta device.
 
     Raises `CheckpointError` when the path holds no known layout or a damaged file.
     """
     if weights not in (None, "model", "ema"):
-        raise CheckpointError(f"expected weights to be None, 'model' or 'ema', received {weights!r}; pass one of those")
+        raise CheckpointError(
+            f"expected weights to be None, 'model' or 'ema', received {weights!r}; pass one of those"
+        )
     if not path.exists():
         raise CheckpointError(f"expected a checkpoint at {path}, received nothing there; check the path")
     if path.is_file() and path.suffix == ".safetensors":
@@ -74,7 +85,9 @@ def read_source(path: Path, weights: str | None, config: Path | Mapping[str, Any
             )
         path = pickled[0]
     if path.suffix not in _PICKLED:
-        raise CheckpointError(f"expected a folder or a .pt, .pth or .safetensors file, received {path.name}; check the path")
+        raise CheckpointError(
+            f"expected a folder or a .pt, .pth or .safetensors file, received {path.name}; check the path"
+        )
     return _read_pickled(path, weights, config)
 
 
@@ -95,7 +108,9 @@ def _read_own(folder: Path, weights: str, shapes_only: bool) -> Source:
             f"{digest[:12]}; the file was changed or belongs to another manifest, fetch both again"
         )
     parsed, notes = families.read_config(manifest.family, manifest.config)
-    source = Source(folder, manifest.family, parsed, tensors, (file,), "own", manifest.loops, manifest, weights)
+    source = Source(
+        folder, manifest.family, parsed, tensors, (file,), "own", manifest.loops, manifest, weights
+    )
     source.notes.extend(notes)
     if manifest.step == 0:
         source.notes.append("untrained: the manifest says step 0")
@@ -114,7 +129,16 @@ def _read_huggingface(
         found = read_weights(folder)
     families.recognise(found, folder.name)
     tensors, stripped = _stripped(Family.LACT_LM, parsed, None, found)
-    source = Source(folder, Family.LACT_LM, parsed, tensors, tuple(files), "huggingface", weights=weights, stripped=stripped)
+    source = Source(
+        folder,
+        Family.LACT_LM,
+        parsed,
+        tensors,
+        tuple(files),
+        "huggingface",
+        weights=weights,
+        stripped=stripped,
+    )
     source.notes.extend(notes)
     return source
 
@@ -122,7 +146,9 @@ def _read_huggingface(
 def _read_pickled(path: Path, weights: str | None, config: Path | Mapping[str, Any] | None) -> Source:
     container = load_pickled(path)
     if not isinstance(container, Mapping):
-        raise CheckpointError(f"expected a dictionary in {path.name}, received {type(container).__name__}; save the state_dict")
+        raise CheckpointError(
+            f"expected a dictionary in {path.name}, received {type(container).__name__}; save the state_dict"
+        )
     found, chosen, notes = _choose_weights(container, weights, path)
     family = families.recognise(found, path.name)
     stored = container.get("config")
@@ -135,7 +161,9 @@ def _read_pickled(path: Path, weights: str | None, config: Path | Mapping[str, A
     return source
 
 
-def _choose_weights(container: Mapping[str, Any], weights: str | None, path: Path) -> tuple[dict[str, Tensor], str, list[str]]:
+def _choose_weights(
+    container: Mapping[str, Any], weights: str | None, path: Path
+) -> tuple[dict[str, Tensor], str, list[str]]:
     sets: dict[str, Mapping[str, Any]] = {}
     for label, keys in (("ema", _EMA_KEYS), ("model", _MODEL_KEYS)):
         sets |= {label: container[key] for key in keys if isinstance(container.get(key), Mapping)}
@@ -148,7 +176,9 @@ def _choose_weights(container: Mapping[str, Any], weights: str | None, path: Pat
             f"{', '.join(map(str, list(container)[:6]))}); choose among those present"
         )
     tensors = {str(name): value for name, value in sets[chosen].items() if isinstance(value, Tensor)}
-    notes = [f"weights = {chosen}: the file holds both; averaged ones are the default, as in the published evaluation"]
+    notes = [
+        f"weights = {chosen}: the file holds both; averaged ones are the default, as in the published evaluation"
+    ]
     return tensors, chosen, notes if len(sets) == 2 else []
 
 
@@ -186,7 +216,9 @@ def _config_beside(path: Path, suffixes: tuple[str, ...]) -> Path | None:
         candidate = path.parent / name
         if candidate.suffix in suffixes and candidate.is_file():
             return candidate
-    others = sorted(entry for entry in path.parent.iterdir() if entry.suffix in suffixes and entry.suffix != ".json")
+    others = sorted(
+        entry for entry in path.parent.iterdir() if entry.suffix in suffixes and entry.suffix != ".json"
+    )
     return others[0] if len(others) == 1 else None
 
 
@@ -199,12 +231,18 @@ def _read_values(config: Path | Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         values = yaml.safe_load(config.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
-        raise CheckpointError(f"expected a readable YAML configuration at {config}, received: {error}; mend it") from error
+        raise CheckpointError(
+            f"expected a readable YAML configuration at {config}, received: {error}; mend it"
+        ) from error
     if not isinstance(values, Mapping):
-        raise CheckpointError(f"expected a mapping in {config.name}, received {type(values).__name__}; mend it")
+        raise CheckpointError(
+            f"expected a mapping in {config.name}, received {type(values).__name__}; mend it"
+        )
     return values
 
 
-def _stripped(family: Family, config: Any, loops: Loops | None, found: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], str]:
+def _stripped(
+    family: Family, config: Any, loops: Loops | None, found: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], str]:
     names, removed = without_prefixes(found, families.shapes_of(family, config, loops))
     return {short: found[name] for name, short in names.items()}, removed

@@ -26,7 +26,14 @@ from torch import Tensor
 from analysis.models import families
 from analysis.models.checkpoint_sources import Source, read_source
 from analysis.models.host import Host, unwrap
-from analysis.models.manifest import MANIFEST_FILE, WEIGHTS_FILE, Manifest, check_provenance, sha256_of, write_manifest
+from analysis.models.manifest import (
+    MANIFEST_FILE,
+    WEIGHTS_FILE,
+    Manifest,
+    check_provenance,
+    sha256_of,
+    write_manifest,
+)
 from analysis.models.state_dicts import MatchReport, looks_untrained, match, require_complete, require_finite
 from analysis.spec import Family, Loops
 
@@ -68,7 +75,9 @@ def load(
     report = _checked_match(source)
     require_finite({name: source.tensors[name] for name in report.matched}, source.path.name)
     if not any(note.startswith("untrained") for note in source.notes) and looks_untrained(source.tensors):
-        source.notes.append("untrained: all norm weights are one and all biases zero, as before the first step")
+        source.notes.append(
+            "untrained: all norm weights are one and all biases zero, as before the first step"
+        )
     with torch.device("meta"):
         host = families.build(source.family, source.config, source.loops)
     tensors = {name: _wide(source.tensors[name]) for name in report.matched}
@@ -152,7 +161,9 @@ def _summary(source: Source, report: MatchReport, host: Host) -> CheckpointSumma
     notes = list(source.notes)
     extra = [name for name in report.unexpected if name not in host.tied_names()]
     if extra:
-        notes.append(f"{len(extra)} tensors are not part of this host and were left out: {', '.join(extra[:5])}")
+        notes.append(
+            f"{len(extra)} tensors are not part of this host and were left out: {', '.join(extra[:5])}"
+        )
     if source.stripped:
         notes.append(f"the prefix {source.stripped!r} was removed from the names")
     first = source.tensors[report.matched[0]].dtype

@@ -119,7 +119,9 @@ def infer_vittt_config(tensors: Mapping[str, Tensor], stored: Mapping[str, Any])
 
 
 def _count(tensors: Mapping[str, Tensor], prefix: str) -> int:
-    return 1 + max(int(name.removeprefix(prefix).split(".")[0]) for name in tensors if name.startswith(prefix))
+    return 1 + max(
+        int(name.removeprefix(prefix).split(".")[0]) for name in tensors if name.startswith(prefix)
+    )
 
 
 def shapes_of(family: Family, config: Any, loops: Loops | None = None) -> dict[str, tuple[int, ...]]:

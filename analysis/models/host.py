@@ -57,7 +57,9 @@ class Host(nn.Module):
         self.notes: list[str] = []
         self.checkpoint: Any = None
 
-    def forward(self, batch: Mapping[str, Tensor], loops: Loops | None = None, tape: Tape | None = None) -> Tensor:
+    def forward(
+        self, batch: Mapping[str, Tensor], loops: Loops | None = None, tape: Tape | None = None
+    ) -> Tensor:
         """Run one batch with the trained inner loops, or with `loops`; `tape` records or replaces named sites.
 
         Raises `InputError` for a malformed batch, an unknown loop or site, `UnsupportedSpecError` for loops that need
@@ -171,7 +173,9 @@ class EditedHost:
         """Number of layers that hold inner loops."""
         return self.host.num_layers
 
-    def __call__(self, batch: Mapping[str, Tensor], loops: Loops | None = None, tape: Tape | None = None) -> Tensor:
+    def __call__(
+        self, batch: Mapping[str, Tensor], loops: Loops | None = None, tape: Tape | None = None
+    ) -> Tensor:
         """Run one batch with the edited loops (`loops` overrides them again)."""
         return self.host(batch, loops={**self.loops, **(loops or {})}, tape=tape)
 
@@ -194,7 +198,9 @@ class EditedHost:
     def edit(self, change: Change | None = None, *, only: str | None = None, **fields: Any) -> EditedHost:
         """Return the host with a further edit on top of this one."""
         if not self.loops:
-            raise InputError("expected a host with an inner loop to edit, received one without; load another checkpoint")
+            raise InputError(
+                "expected a host with an inner loop to edit, received one without; load another checkpoint"
+            )
         if only is not None and only not in self.loops:
             raise InputError(
                 f"expected one of the loops {', '.join(self.loops)}, received {only!r}{closest(only, self.loops)}"
@@ -220,7 +226,11 @@ def check_runnable(trained: InnerLoop, run: InnerLoop) -> None:
     has_rates, needs_rates = isinstance(trained.lr, PerTokenRate), isinstance(run.lr, PerTokenRate)
     same_rates = has_rates and trained.lr.shared == run.lr.shared if needs_rates else True
     has_momentum = trained.needs_momentum_input or not run.needs_momentum_input
-    for field, runnable in (("network", run.network == trained.network), ("lr", same_rates), ("momentum", has_momentum)):
+    for field, runnable in (
+        ("network", run.network == trained.network),
+        ("lr", same_rates),
+        ("momentum", has_momentum),
+    ):
         if not runnable:
             raise UnsupportedSpecError(
                 f"expected an edit that keeps the parameters of the host, received {field} = "

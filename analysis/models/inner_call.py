@@ -42,7 +42,9 @@ class Call:
         batched = {name: w.expand(q.shape[0], *w.shape) for name, w in weights.items()}
         self.site.keep("inner", (inputs, batched))
         measured = self.site.wants(*_MEASURED)
-        result = run(self.loops[loop], inputs, batched, backend=self.backend, measure=measured, **self.options)
+        result = run(
+            self.loops[loop], inputs, batched, backend=self.backend, measure=measured, **self.options
+        )
         if result.trace is not None:
             self.site.group(
                 inner_loss_before=result.trace.mean("before"),

@@ -137,7 +137,9 @@ class LaCTLM(Host):
     def input_tokens(self, batch: Mapping[str, Tensor]) -> Int[Tensor, "B T"]:
         """Return the tokens that are fed; raises `InputError` for a malformed batch."""
         if ("tokens" in batch) == ("input_ids" in batch):
-            raise InputError(f"expected a batch with either tokens or input_ids, received {', '.join(batch) or 'nothing'}")
+            raise InputError(
+                f"expected a batch with either tokens or input_ids, received {', '.join(batch) or 'nothing'}"
+            )
         tokens = batch["tokens"][..., :-1] if "tokens" in batch else batch["input_ids"]
         if tokens.ndim != 2 or tokens.shape[1] < 1 or tokens.dtype not in (torch.int64, torch.int32):
             raise InputError(
@@ -170,7 +172,9 @@ class LaCTLM(Host):
 
     def loss(self, output: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Mean cross entropy in nats over all scored positions."""
-        return F.cross_entropy(_wide(output).flatten(0, 1), self.targets(batch).flatten().long(), ignore_index=IGNORED)
+        return F.cross_entropy(
+            _wide(output).flatten(0, 1), self.targets(batch).flatten().long(), ignore_index=IGNORED
+        )
 
     def metrics(self, output: Tensor, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Per example: nll (sum in nats) [B], tokens (scored) [B], nll_by_position [B, T] (NaN where unscored).
@@ -197,5 +201,3 @@ class LaCTLM(Host):
 
 def _wide(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
-
-

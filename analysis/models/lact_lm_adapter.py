@@ -43,7 +43,9 @@ def weight_files(folder: Path) -> list[Path]:
         raise CheckpointError(f"expected {SINGLE_FILE} or {INDEX_FILE} in {folder}, received neither; {hint}")
     table = read_json(index).get("weight_map")
     if not isinstance(table, Mapping) or not table:
-        raise CheckpointError(f"expected a weight_map in {index.name}, received {json.dumps(table)[:80]}; restore the index")
+        raise CheckpointError(
+            f"expected a weight_map in {index.name}, received {json.dumps(table)[:80]}; restore the index"
+        )
     paths = [folder / name for name in sorted(set(table.values()))]
     if lost := [path.name for path in paths if not path.is_file()]:
         raise CheckpointError(
@@ -83,5 +85,7 @@ def explain_shape(config: LaCTLMConfig, name: str, found: tuple[int, ...]) -> st
         return ""
     heads, width, hidden = found
     if heads != config.num_lact_heads:
-        return f"the weights look like num_lact_heads = {heads}, the configuration says {config.num_lact_heads}"
+        return (
+            f"the weights look like num_lact_heads = {heads}, the configuration says {config.num_lact_heads}"
+        )
     return f"the weights look like inter_multi = {hidden / width:g}, the configuration says {config.inter_multi:g}"

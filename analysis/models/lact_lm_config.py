@@ -82,7 +82,9 @@ class LaCTLMConfig:
                     f"received {getattr(self, name)!r}; correct config.json"
                 )
         if self.hidden_act not in ("swish", "silu"):
-            raise UnsupportedSpecError(f"expected hidden_act 'swish', received {self.hidden_act!r}; no other was published")
+            raise UnsupportedSpecError(
+                f"expected hidden_act 'swish', received {self.hidden_act!r}; no other was published"
+            )
         if self.use_fused_kernel and self.use_muon:
             raise UnsupportedSpecError(
                 "expected use_fused_kernel or use_muon but not both: the fused kernel orthogonalises w0 and w2 stacked as one "
@@ -117,7 +119,10 @@ class LaCTLMConfig:
         if not self.ttt_branch:
             return {}
         loop = presets.lact_lm(
-            chunk=self.lact_chunk_size, muon=self.use_muon, momentum=self.use_momentum, prenorm=self.ttt_prenorm
+            chunk=self.lact_chunk_size,
+            muon=self.use_muon,
+            momentum=self.use_momentum,
+            prenorm=self.ttt_prenorm,
         )
         return {LOOP: loop}
 
@@ -128,9 +133,18 @@ class LaCTLMConfig:
 
 # Published fields that change no number here: fused implementations, caches, token ids, bookkeeping of the hub.
 _WITHOUT_EFFECT = frozenset(
-    "architectures attention_bias auto_map bos_token_id dtype elementwise_affine eos_token_id fp32_states "
-    "fuse_cross_entropy fuse_linear_cross_entropy fuse_norm fuse_swiglu last_layer_fuse_norm max_position_embeddings "
-    "model_type pad_token_id torch_dtype transformers_version use_cache use_l2warp".split()
+    {
+        *("architectures", "auto_map", "model_type", "dtype", "torch_dtype", "transformers_version"),
+        *("bos_token_id", "eos_token_id", "pad_token_id", "max_position_embeddings", "use_cache"),
+        *(
+            "fuse_cross_entropy",
+            "fuse_linear_cross_entropy",
+            "fuse_norm",
+            "fuse_swiglu",
+            "last_layer_fuse_norm",
+        ),
+        *("fp32_states", "attention_bias", "elementwise_affine", "use_l2warp"),
+    }
 )
 
 
@@ -154,7 +168,9 @@ def parse_config(data: Mapping[str, Any]) -> tuple[LaCTLMConfig, tuple[str, ...]
     for name, value in values.items():
         default = getattr(LaCTLMConfig, name)
         if isinstance(default, (bool, int, float)) and not isinstance(value, (bool, int, float)):
-            raise CheckpointError(f"expected config field {name} to be a number or boolean, received {value!r}; mend config.json")
+            raise CheckpointError(
+                f"expected config field {name} to be a number or boolean, received {value!r}; mend config.json"
+            )
     return LaCTLMConfig(**values), ignored
 
 
@@ -179,4 +195,3 @@ def rate_order(loop: InnerLoop) -> tuple[str, ...]:
 def has_momentum_projection(loop: InnerLoop) -> bool:
     """Whether the layer computes a momentum for every token."""
     return isinstance(loop.momentum, PerTokenMomentum) and loop.trained is not Trained.NONE
-

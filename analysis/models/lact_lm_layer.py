@@ -124,7 +124,9 @@ class LaCTAttention(nn.Module):
                 matrices[name] = weight() if isinstance(weight, LowRankWeight) else weight
         return {name: weight.transpose(-1, -2) for name, weight in matrices.items()}
 
-    def forward(self, h: Float[Tensor, "B T C"], call: Call, state: LayerState | None = None) -> Float[Tensor, "B T C"]:
+    def forward(
+        self, h: Float[Tensor, "B T C"], call: Call, state: LayerState | None = None
+    ) -> Float[Tensor, "B T C"]:
         """h: the normed hidden states. With `state` the sequence continues an earlier one, and `state` is advanced."""
         q, k, v = self.qkv(h).chunk(3, dim=-1)
         if self.config.attn_qk_norm:
@@ -139,7 +141,13 @@ class LaCTAttention(nn.Module):
         return self.o_proj(mixed)
 
     def _attention(
-        self, q: Tensor, k: Tensor, v: Tensor, angles: tuple[Tensor, Tensor], call: Call, state: LayerState | None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        angles: tuple[Tensor, Tensor],
+        call: Call,
+        state: LayerState | None,
     ) -> Tensor:
         heads = self.config.num_attn_heads
         window = None if self.config.full_attention else self.config.window_size
@@ -169,7 +177,9 @@ class LaCTAttention(nn.Module):
             out = out * F.silu(self.ttt_scale_proj(h)).transpose(1, 2).unsqueeze(-1)
         return _merged(out)
 
-    def _inner_inputs(self, h: Tensor, q: Tensor, k: Tensor, v: Tensor, angles: tuple[Tensor, Tensor], call: Call) -> Inputs:
+    def _inner_inputs(
+        self, h: Tensor, q: Tensor, k: Tensor, v: Tensor, angles: tuple[Tensor, Tensor], call: Call
+    ) -> Inputs:
         config, heads = self.config, self.config.num_lact_heads
         q = q * self.qk_scale[:, 0] + self.qk_offset[:, 0]
         k = k * self.qk_scale[:, 1] + self.qk_offset[:, 1]
@@ -180,7 +190,8 @@ class LaCTAttention(nn.Module):
         q, k = _l2_normalised(q), _l2_normalised(k)
         if not config.ttt_nope:
             q, k = (
-                _heads(_merged(rotate_half_split(_heads(_merged(x), config.num_attn_heads), angles)), heads) for x in (q, k)
+                _heads(_merged(rotate_half_split(_heads(_merged(x), config.num_attn_heads), angles)), heads)
+                for x in (q, k)
             )
         loop = call.loops[LOOP]
         return Inputs(q, k, v, rates=self._rates(h, loop), momentum=self._momentum(h, loop))
@@ -224,7 +235,9 @@ class LaCTBlock(nn.Module):
         self.mlp_norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
         self.mlp = TokenMLP(config.hidden_size, config.mlp_dim)
 
-    def forward(self, x: Float[Tensor, "B T C"], call: Call, state: LayerState | None = None) -> Float[Tensor, "B T C"]:
+    def forward(
+        self, x: Float[Tensor, "B T C"], call: Call, state: LayerState | None = None
+    ) -> Float[Tensor, "B T C"]:
         """Run the block on a sequence, or on a piece that continues `state`."""
         x = x + self.attn(self.attn_norm(x), call, state)
         return x + self.mlp(self.mlp_norm(x))

@@ -48,7 +48,9 @@ class LayerState:
         spec = call.loops[loop]
         if self.inner is None:
             batch = inputs.q.shape[0]
-            self.inner = streaming.begin(spec, {name: w.expand(batch, *w.shape) for name, w in weights.items()})
+            self.inner = streaming.begin(
+                spec, {name: w.expand(batch, *w.shape) for name, w in weights.items()}
+            )
         outputs, self.inner = streaming.feed(
             spec, self.inner, inputs, newton_schulz_dtype=call.options.get("newton_schulz_dtype")
         )
@@ -84,7 +86,9 @@ class LMStream:
         """Take in the next tokens of every sequence and return their logits."""
         tokens = self.host.input_tokens({"input_ids": tokens})
         if self._batch is not None and tokens.shape[0] != self._batch:
-            raise InputError(f"expected {self._batch} sequences as before, received {tokens.shape[0]}; start another stream")
+            raise InputError(
+                f"expected {self._batch} sequences as before, received {tokens.shape[0]}; start another stream"
+            )
         self._batch = tokens.shape[0]
         call = Call(self.loops, Scope(SILENT), self.host.backend, self.host.options)
         return self.host.logits(tokens, call, self.layers)

@@ -68,14 +68,20 @@ def read_manifest(folder: Path) -> Manifest:
     known = {item.name for item in dataclasses.fields(Manifest)}
     required = {"family", "config", "loops", "sha256", "num_parameters"}
     if data.get("format", FORMAT) != FORMAT:
-        raise CheckpointError(f"expected manifest format {FORMAT}, received {data['format']!r}; update the package")
+        raise CheckpointError(
+            f"expected manifest format {FORMAT}, received {data['format']!r}; update the package"
+        )
     if missing := sorted(required - set(data)):
-        raise CheckpointError(f"expected {', '.join(missing)} in {path.name} of {folder.name}, received none; restore the file")
+        raise CheckpointError(
+            f"expected {', '.join(missing)} in {path.name} of {folder.name}, received none; restore the file"
+        )
     try:
         loops = {name: from_dict(loop) for name, loop in data["loops"].items()}
         family = parse_family(data["family"])
     except AnalysisError as error:
-        raise CheckpointError(f"expected a readable inner loop in {path.name} of {folder.name}, received: {error}") from error
+        raise CheckpointError(
+            f"expected a readable inner loop in {path.name} of {folder.name}, received: {error}"
+        ) from error
     values = {name: value for name, value in data.items() if name in known}
     return Manifest(**{**values, "family": family, "loops": loops})
 
@@ -90,13 +96,19 @@ def write_manifest(manifest: Manifest, path: Path) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; raises `CheckpointError` when it is missing or damaged."""
     if not path.is_file():
-        raise CheckpointError(f"expected {path.name} in {path.parent}, received nothing there; check the path")
+        raise CheckpointError(
+            f"expected {path.name} in {path.parent}, received nothing there; check the path"
+        )
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
-        raise CheckpointError(f"expected JSON in {path}, received a file that cannot be read: {error}; restore it") from error
+        raise CheckpointError(
+            f"expected JSON in {path}, received a file that cannot be read: {error}; restore it"
+        ) from error
     if not isinstance(data, dict):
-        raise CheckpointError(f"expected a JSON object in {path}, received {type(data).__name__}; restore the file")
+        raise CheckpointError(
+            f"expected a JSON object in {path}, received {type(data).__name__}; restore the file"
+        )
     return data
 
 

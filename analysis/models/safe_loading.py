@@ -22,8 +22,32 @@ from torch import Tensor
 
 from analysis.errors import CheckpointError
 
-_CONFIG_MODULES = ("yacs", "omegaconf", "ml_collections", "easydict", "addict", "argparse", "types", "typing", "enum", "pathlib")
-_CONFIG_BUILTINS = ("dict", "list", "tuple", "set", "frozenset", "int", "float", "bool", "str", "bytes", "complex", "object")
+_CONFIG_MODULES = (
+    "yacs",
+    "omegaconf",
+    "ml_collections",
+    "easydict",
+    "addict",
+    "argparse",
+    "types",
+    "typing",
+    "enum",
+    "pathlib",
+)
+_CONFIG_BUILTINS = (
+    "dict",
+    "list",
+    "tuple",
+    "set",
+    "frozenset",
+    "int",
+    "float",
+    "bool",
+    "str",
+    "bytes",
+    "complex",
+    "object",
+)
 _FORBIDDEN_TYPES = ("FunctionType", "CodeType", "MethodType", "LambdaType", "ModuleType")
 _STORAGE_DTYPES = {
     "FloatStorage": torch.float32,
@@ -37,7 +61,13 @@ _STORAGE_DTYPES = {
     "ByteStorage": torch.uint8,
     "BoolStorage": torch.bool,
 }
-_HEADER_DTYPES = {"F64": torch.float64, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32}
+_HEADER_DTYPES = {
+    "F64": torch.float64,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+}
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -58,10 +88,16 @@ def load_shapes(path: Path) -> dict[str, Tensor]:
     try:
         with safe_open(path, "pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-            dtypes = {name: _HEADER_DTYPES.get(part.get_dtype(), torch.float32) for name, part in slices.items()}
-            return {n: torch.empty(part.get_shape(), dtype=dtypes[n], device="meta") for n, part in slices.items()}
+            dtypes = {
+                name: _HEADER_DTYPES.get(part.get_dtype(), torch.float32) for name, part in slices.items()
+            }
+            return {
+                n: torch.empty(part.get_shape(), dtype=dtypes[n], device="meta") for n, part in slices.items()
+            }
     except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"expected a complete safetensors file, received {path.name}: {error}; fetch it again") from error
+        raise CheckpointError(
+            f"expected a complete safetensors file, received {path.name}: {error}; fetch it again"
+        ) from error
 
 
 def load_pickled(path: Path) -> Any:
@@ -81,13 +117,25 @@ def load_pickled(path: Path) -> Any:
 def _read_closed(path: Path) -> Any:
     try:
         with zipfile.ZipFile(path) as archive:
-            pickled = next(name for name in archive.namelist() if name.endswith("/data.pkl") or name == "data.pkl")
+            pickled = next(
+                name for name in archive.namelist() if name.endswith("/data.pkl") or name == "data.pkl"
+            )
             return plain(_ClosedUnpickler(archive, pickled).load())
     except CheckpointError:
         raise
     except StopIteration:
-        raise CheckpointError(f"expected a file written by torch.save, received {path.name} without data.pkl inside") from None
-    except (zipfile.BadZipFile, pickle.UnpicklingError, EOFError, ValueError, RuntimeError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"expected a file written by torch.save, received {path.name} without data.pkl inside"
+        ) from None
+    except (
+        zipfile.BadZipFile,
+        pickle.UnpicklingError,
+        EOFError,
+        ValueError,
+        RuntimeError,
+        KeyError,
+        TypeError,
+    ) as error:
         raise _damaged(path, error) from error
 
 
@@ -166,7 +214,9 @@ class _ClosedUnpickler(pickle.Unpickler):
         self._storages: dict[str, Tensor] = {}
         order = f"{self._root}byteorder"
         if order in archive.namelist() and archive.read(order).strip() != b"little":
-            raise CheckpointError("expected a checkpoint in little-endian byte order; save it again on a common machine")
+            raise CheckpointError(
+                "expected a checkpoint in little-endian byte order; save it again on a common machine"
+            )
 
     def find_class(self, module: str, name: str) -> Any:
         """Return our own stand-in for a global; nothing is ever imported."""
@@ -216,7 +266,9 @@ def _numpy_scalar(dtype: _NumpyDtype, data: bytes | str) -> Any:
     raw = data.encode("latin1") if isinstance(data, str) else data
     kinds = {"f8": torch.float64, "f4": torch.float32, "i8": torch.int64, "i4": torch.int32, "b1": torch.bool}
     if dtype.code not in kinds:
-        raise CheckpointError(f"expected numbers or booleans beside the weights, received a numpy scalar of type {dtype.code!r}")
+        raise CheckpointError(
+            f"expected numbers or booleans beside the weights, received a numpy scalar of type {dtype.code!r}"
+        )
     return torch.frombuffer(bytearray(raw), dtype=kinds[dtype.code]).item()
 
 

@@ -108,14 +108,18 @@ class Tape:
     def keep(self, name: str, value: Any) -> None:
         """Record a value that is not one tensor (the arguments of an inner loop), detached."""
         if name in self._replace:
-            raise InputError(f"expected a tensor site to replace, received {name!r}; replace its q, k or v instead")
+            raise InputError(
+                f"expected a tensor site to replace, received {name!r}; replace its q, k or v instead"
+            )
         if name in self._wanted:
             self._records[name] = _detached(value)
             self._pending.discard(name)
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._records:
-            raise InputError(f"expected a recorded site, received {name!r}{closest(name, self._records)}; record it first")
+            raise InputError(
+                f"expected a recorded site, received {name!r}{closest(name, self._records)}; record it first"
+            )
         return self._records[name]
 
     def __contains__(self, name: str) -> bool:
@@ -165,7 +169,9 @@ class Scope:
 
 def _checked_replacement(name: str, before: Tensor, after: Tensor) -> Tensor:
     if not isinstance(after, Tensor) or after.shape != before.shape or after.dtype != before.dtype:
-        received = f"{tuple(after.shape)} {after.dtype}" if isinstance(after, Tensor) else type(after).__name__
+        received = (
+            f"{tuple(after.shape)} {after.dtype}" if isinstance(after, Tensor) else type(after).__name__
+        )
         raise InputError(
             f"expected the replacement of {name} to keep {tuple(before.shape)} {before.dtype}, received {received}; "
             "return a tensor like the one handed in"

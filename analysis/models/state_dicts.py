@@ -55,14 +55,18 @@ def without_prefixes(found: Iterable[str], expected: Iterable[str]) -> tuple[dic
     return best, best_removed
 
 
-def match(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]], stripped: str = "") -> MatchReport:
+def match(
+    expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]], stripped: str = ""
+) -> MatchReport:
     """Compare names and shapes."""
     common = [name for name in expected if name in found]
     return MatchReport(
         matched=tuple(name for name in common if expected[name] == found[name]),
         missing=tuple(name for name in expected if name not in found),
         unexpected=tuple(name for name in found if name not in expected),
-        mismatched=tuple((name, expected[name], found[name]) for name in common if expected[name] != found[name]),
+        mismatched=tuple(
+            (name, expected[name], found[name]) for name in common if expected[name] != found[name]
+        ),
         stripped=stripped,
     )
 
@@ -77,7 +81,9 @@ def require_complete(report: MatchReport, source: str, hint: str = "") -> None:
             if not report.matched
             else "; use the checkpoint and the configuration of one and the same model"
         )
-        raise CheckpointError(f"expected {source} to hold {', '.join(shown)}{more}, received a file without ({report}){verdict}")
+        raise CheckpointError(
+            f"expected {source} to hold {', '.join(shown)}{more}, received a file without ({report}){verdict}"
+        )
     if report.mismatched:
         name, expected, found = report.mismatched[0]
         why = hint or "use the configuration these weights were trained with"
@@ -89,7 +95,11 @@ def require_complete(report: MatchReport, source: str, hint: str = "") -> None:
 
 def require_finite(tensors: Mapping[str, Tensor], source: str) -> None:
     """Raise `CheckpointError` naming the tensors that hold NaN or infinity."""
-    bad = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())]
+    bad = [
+        name
+        for name, tensor in tensors.items()
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())
+    ]
     if bad:
         raise CheckpointError(
             f"expected finite weights, received NaN or infinity in {', '.join(bad[:5])} ({len(bad)} tensors) of {source}; "
@@ -99,6 +109,10 @@ def require_finite(tensors: Mapping[str, Tensor], source: str) -> None:
 
 def looks_untrained(tensors: Mapping[str, Tensor]) -> bool:
     """Whether every norm weight is exactly one and every bias exactly zero, as only before the first training step."""
-    ones = [t for n, t in tensors.items() if n.endswith(".weight") and "norm" in n.rsplit(".", 2)[-2] and t.ndim == 1]
+    ones = [
+        t
+        for n, t in tensors.items()
+        if n.endswith(".weight") and "norm" in n.rsplit(".", 2)[-2] and t.ndim == 1
+    ]
     zeros = [t for n, t in tensors.items() if n.endswith((".bias", ".qk_offset")) and t.is_floating_point()]
     return bool(ones) and all(bool((t == 1).all()) for t in ones) and all(bool((t == 0).all()) for t in zeros)
