@@ -15,12 +15,31 @@ from analysis.errors import DataError
 
 EVALUATION_PACKAGES = ("networkx",)
 TRAINING_PACKAGES = (
-    "torch", "numpy", "scipy", "pandas", "scikit-learn", "matplotlib", "seaborn", "joblib", "ipython",
-    "ipykernel", "ipywidgets", "traitlets", "jupyter_client", "jupyter_server", "nbconvert", "nbformat",
-    "nbclient", "papermill", "tornado", "jinja2",
+    "torch",
+    "numpy",
+    "scipy",
+    "pandas",
+    "scikit-learn",
+    "matplotlib",
+    "seaborn",
+    "joblib",
+    "ipython",
+    "ipykernel",
+    "ipywidgets",
+    "traitlets",
+    "jupyter_client",
+    "jupyter_server",
+    "nbconvert",
+    "nbformat",
+    "nbclient",
+    "papermill",
+    "tornado",
+    "jinja2",
 )
 # Tests repeat themselves, vendored copies belong to other packages, and very long files are generated tables.
-SKIPPED_FOLDERS = frozenset({"tests", "test", "testing", "_vendor", "vendor", "externals", "externally_vendored"})
+SKIPPED_FOLDERS = frozenset(
+    {"tests", "test", "testing", "_vendor", "vendor", "externals", "externally_vendored"}
+)
 LARGEST_FILE = 200_000
 LARGEST_PACKAGE = 6_000_000
 PINNED = {
@@ -59,7 +78,12 @@ def package_files(name: str, largest: int | None = None) -> tuple[str, list[tupl
     found = []
     for file in distribution.files or []:
         name_parts = set(file.parts[:-1])
-        if file.suffix != ".py" or name_parts & SKIPPED_FOLDERS or file.name == "version.py" or ".." in name_parts:
+        if (
+            file.suffix != ".py"
+            or name_parts & SKIPPED_FOLDERS
+            or file.name == "version.py"
+            or ".." in name_parts
+        ):
             continue
         path = distribution.locate_file(file)
         content = path.read_bytes() if path.is_file() else b""
@@ -97,7 +121,9 @@ def _decoded(files: list[tuple[str, bytes]]) -> list[tuple[str, str]]:
         try:
             decoded.append((name, content.decode("utf-8")))
         except UnicodeDecodeError as error:
-            raise DataError(f"Expected UTF-8 in {name}, received a byte at {error.start} that is not.") from error
+            raise DataError(
+                f"Expected UTF-8 in {name}, received a byte at {error.start} that is not."
+            ) from error
     return decoded
 
 

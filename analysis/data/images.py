@@ -69,12 +69,17 @@ def rendered_images(
     )
 
 
-def image_batches(dataset: ImageSet, batch_size: int = 100, device: torch.device | str = "cpu") -> Iterator[Batch]:
+def image_batches(
+    dataset: ImageSet, batch_size: int = 100, device: torch.device | str = "cpu"
+) -> Iterator[Batch]:
     """Yield {"images": float32 [B, 3, h, w], "labels": int64 [B]} in order; the last batch may be smaller."""
     normalise = dataset.normaliser(device)
     for start in range(0, len(dataset), batch_size):
         part = slice(start, start + batch_size)
-        yield {"images": normalise(dataset.images[part].to(device)), "labels": dataset.labels[part].to(device)}
+        yield {
+            "images": normalise(dataset.images[part].to(device)),
+            "labels": dataset.labels[part].to(device),
+        }
 
 
 def image_sampler(

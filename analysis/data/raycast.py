@@ -36,7 +36,9 @@ def nearest_hit(
 
     `origin` and `direction` are the coordinates of rays, each [F, P] or [F, 1]; distances are in units of direction.
     """
-    distance = torch.full(torch.broadcast_shapes(origin[0].shape, direction[0].shape), FAR, device=origin[0].device)
+    distance = torch.full(
+        torch.broadcast_shapes(origin[0].shape, direction[0].shape), FAR, device=origin[0].device
+    )
     index = torch.zeros_like(distance, dtype=torch.int64)
     for one in range(solids.shape.shape[1]):
         found = _object_hit(solids, one, origin, direction)
@@ -113,7 +115,9 @@ def _cube_hit(shape: Tensor, start: list[Tensor], along: list[Tensor]) -> Tensor
     return torch.where((enter < leave) & (enter > NEAR), enter, torch.full_like(enter, FAR))
 
 
-def local_normal(shape: Int64[Tensor, "F P"], x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def local_normal(
+    shape: Int64[Tensor, "F P"], x: Tensor, y: Tensor, z: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return outward normals (not of unit length) at local surface points, each coordinate [F, P]."""
     _, c1, c2 = torch.tensor(QUADRICS, device=shape.device)[shape].unbind(-1)
     lid = (z > 0.999) & (shape != SHAPES.index("sphere"))
@@ -127,7 +131,9 @@ def local_normal(shape: Int64[Tensor, "F P"], x: Tensor, y: Tensor, z: Tensor) -
     )
 
 
-def surface_coordinates(shape: Int64[Tensor, "F P"], x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+def surface_coordinates(
+    shape: Int64[Tensor, "F P"], x: Tensor, y: Tensor, z: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return (across, along): angle and height on round solids, the two in-face coordinates on cubes and lids.
 
     One unit is one cell of a texture: eight cells around, four from bottom to top.

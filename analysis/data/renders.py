@@ -16,7 +16,7 @@ from analysis.data.scenes import world_to_local
 
 CANDIDATES, CLUTTER = 4, 3
 HUE_JITTER = 0.035
-FIELD_OF_VIEW = 50.0
+FIELD_OF_VIEW = 55.0
 DRAWS_PER_IMAGE = 128
 CLASSES = tuple(f"{texture} {shape}" for shape in SHAPES for texture in shading.TEXTURES)
 
@@ -36,13 +36,20 @@ def classification_worlds(draws: Draws) -> tuple[shading.World, np.ndarray, np.n
     light = hsv_to_rgb(hue, draws.uniform(0.05, 0.2, CANDIDATES), draws.uniform(0.85, 1.0, CANDIDATES))
     dark = hsv_to_rgb(hue, 0.6, draws.uniform(0.12, 0.3, CANDIDATES))
     second = np.where(draws.integers(2, CANDIDATES)[..., None] == 0, light, dark)
-    grey = hsv_to_rgb(draws.uniform(0, 1, CLUTTER), draws.uniform(0, 0.08, CLUTTER), draws.uniform(0.25, 0.9, CLUTTER))
+    grey = hsv_to_rgb(
+        draws.uniform(0, 1, CLUTTER), draws.uniform(0, 0.08, CLUTTER), draws.uniform(0.25, 0.9, CLUTTER)
+    )
     shape, texture = draws.integers(len(SHAPES), objects), draws.integers(len(shading.TEXTURES), objects)
     texture[:, CANDIDATES:] = 0
     to_local, centre = _placement(draws, shape)
     ground_value = draws.uniform(0.4, 0.7)
-    ground = [hsv_to_rgb(draws.uniform(0, 1), 0.06, ground_value + rise) for rise in (0, draws.uniform(0.03, 0.15))]
-    sky = [hsv_to_rgb(sky_hue, draws.uniform(0.3, 0.5), 0.95), hsv_to_rgb(sky_hue, draws.uniform(0.6, 0.85), 0.9)]
+    ground = [
+        hsv_to_rgb(draws.uniform(0, 1), 0.06, ground_value + rise) for rise in (0, draws.uniform(0.03, 0.15))
+    ]
+    sky = [
+        hsv_to_rgb(sky_hue, draws.uniform(0.3, 0.5), 0.95),
+        hsv_to_rgb(sky_hue, draws.uniform(0.6, 0.85), 0.9),
+    ]
     azimuth, elevation = draws.uniform(0, 2 * np.pi), draws.uniform(0.6, 1.2)
     sun = [np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)]
     colours = np.concatenate([np.stack([first, second], axis=2), np.stack([grey, grey], axis=2)], axis=1)
@@ -58,16 +65,22 @@ def classification_worlds(draws: Draws) -> tuple[shading.World, np.ndarray, np.n
         sun=torch.from_numpy(np.stack(sun, axis=-1)).float(),
     )
     assert len(hue) == count
-    return world, shape[:, 0] * len(shading.TEXTURES) + texture[:, 0], np.concatenate([sky_hue[:, None], hue], axis=1)
+    return (
+        world,
+        shape[:, 0] * len(shading.TEXTURES) + texture[:, 0],
+        np.concatenate([sky_hue[:, None], hue], axis=1),
+    )
 
 
 def _placement(draws: Draws, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return world-to-local matrices and centres: candidates in shuffled corners of a diamond, small clutter between."""
-    slots = np.array([[-0.95, 0.25], [0.95, 0.25], [0.1, 1.45], [-0.1, -0.95]])
-    place = slots[draws.order(CANDIDATES)] + draws.uniform(-0.2, 0.2, CANDIDATES, 2)
-    radius = draws.uniform(0.46, 0.66, CANDIDATES)
+    """Return world-to-local matrices and centres: candidates in shuffled places of a zigzag, small clutter anywhere."""
+    places = np.array([[-1.5, 0.55], [-0.5, -0.6], [0.5, 0.55], [1.5, -0.6]])
+    mirrored = np.where(draws.uniform(0, 1, 1) < 0.5, -1.0, 1.0)
+    place = places[draws.order(CANDIDATES)] + draws.uniform(-0.17, 0.17, CANDIDATES, 2)
+    place[..., 0] *= mirrored
+    radius = draws.uniform(0.46, 0.6, CANDIDATES)
     tall = np.where(shape[:, :CANDIDATES] == 0, radius, radius * draws.uniform(0.9, 1.3, CANDIDATES))
-    litter = draws.uniform(-1.7, 1.7, CLUTTER, 2)
+    litter = draws.uniform(-1.9, 1.9, CLUTTER, 2)
     small = draws.uniform(0.1, 0.2, CLUTTER)
     size = np.concatenate([radius, small], axis=1)
     height = np.concatenate([tall, small], axis=1)
@@ -77,7 +90,7 @@ def _placement(draws: Draws, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def classification_cameras(draws: Draws) -> np.ndarray:
-    """Draw one camera per image, [N, 1, 4, 4], in front of the diamond, looking slightly down so that sky is seen."""
-    azimuth = -np.pi / 2 + draws.uniform(-0.3, 0.3, 1)
-    target = np.array([0.0, 0.35, 0.75]) + draws.uniform(-0.15, 0.15, 1, 3)
-    return cameras.orbit(azimuth, draws.uniform(0.34, 0.46, 1), draws.uniform(4.3, 5.0, 1), target)
+    """Draw one camera per image, [N, 1, 4, 4], in front of the zigzag, looking slightly down so that sky is seen."""
+    azimuth = -np.pi / 2 + draws.uniform(-0.2, 0.2, 1)
+    target = np.array([0.0, 0.0, 0.55]) + draws.uniform(-0.15, 0.15, 1, 3)
+    return cameras.orbit(azimuth, draws.uniform(0.36, 0.5, 1), draws.uniform(4.3, 4.9, 1), target)

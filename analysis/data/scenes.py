@@ -53,7 +53,9 @@ def scene_worlds(draws: Draws) -> shading.World:
     """Draw scenes: five solids of random shape, size, turn, colours and texture on a checkered ground under one sun."""
     count = len(draws.table)
     cells = draws.order(9)[:, :OBJECTS]
-    place = np.stack([cells % 3 - 1, cells // 3 - 1], axis=-1) * CELL + draws.uniform(-JITTER, JITTER, OBJECTS, 2)
+    place = np.stack([cells % 3 - 1, cells // 3 - 1], axis=-1) * CELL + draws.uniform(
+        -JITTER, JITTER, OBJECTS, 2
+    )
     shape = draws.integers(len(SHAPES), OBJECTS)
     radius = draws.uniform(0.26, 0.44, OBJECTS)
     tall = np.where(shape == 0, radius, draws.uniform(0.28, 0.62, OBJECTS))
@@ -192,6 +194,8 @@ def nvs_sampler(
     def sample() -> Batch:
         scenes = torch.randint(len(held), (batch_size, 1), generator=generator, device=device)
         views = torch.rand(shape, generator=generator, device=device).argsort(dim=1)[:, : inputs + targets]
-        return nvs_batch(held.images[scenes, views], held.c2w[scenes, views], held.fxfycxcy[scenes, views], inputs)
+        return nvs_batch(
+            held.images[scenes, views], held.c2w[scenes, views], held.fxfycxcy[scenes, views], inputs
+        )
 
     return sample

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from analysis.data.raycast import FAR, Solids, local_normal, local_point, nearest_hit, surface_coordinates
+from analysis.data.raycast import FAR, Solids, local_normal, nearest_hit, surface_coordinates
 
 TEXTURES = ("plain", "stripes", "checker", "dots")
 VERSION = 1
@@ -109,7 +109,13 @@ def shade(world: World, origin: list[Tensor], direction: list[Tensor]) -> Float[
 def _surface(world: World, index: Tensor, point: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """Return world normals of unit length and albedo (each coordinate or channel [F, P]) of the solids that were hit."""
     num_frames, num_objects = world.shape.shape
-    parts = (world.to_local.flatten(2), world.centre, world.colours.flatten(2), world.shape[..., None], world.texture[..., None])
+    parts = (
+        world.to_local.flatten(2),
+        world.centre,
+        world.colours.flatten(2),
+        world.shape[..., None],
+        world.texture[..., None],
+    )
     table = torch.cat([part.float() for part in parts], dim=-1).flatten(0, 1)
     rows = table[(index + num_objects * torch.arange(num_frames, device=index.device)[:, None])].unbind(-1)
     matrix, centre, colours = rows[:9], rows[9:12], rows[12:18]
@@ -120,7 +126,9 @@ def _surface(world: World, index: Tensor, point: list[Tensor]) -> tuple[list[Ten
     normal = [sum(matrix[3 * i + j] * local[i] for i in range(3)) for j in range(3)]
     length = torch.sqrt(sum(axis * axis for axis in normal)).clamp(min=1e-9)
     second = texture_mask(texture, *surface_coordinates(shape, x, y, z))
-    return [axis / length for axis in normal], [torch.where(second, colours[3 + i], colours[i]) for i in range(3)]
+    return [axis / length for axis in normal], [
+        torch.where(second, colours[3 + i], colours[i]) for i in range(3)
+    ]
 
 
 def texture_mask(texture: Int64[Tensor, "F P"], across: Tensor, along: Tensor) -> Tensor:

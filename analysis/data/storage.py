@@ -53,7 +53,9 @@ def require_folder(folder: Path | str, content: str) -> Path:
     """Return `folder` as a path, or raise DataError when it is not a folder holding `content`."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise DataError(f"Expected a folder of {content}, received {folder}, which is not one; check the path.")
+        raise DataError(
+            f"Expected a folder of {content}, received {folder}, which is not one; check the path."
+        )
     return folder
 
 

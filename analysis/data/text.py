@@ -54,9 +54,13 @@ class TokenStream:
         chosen = np.random.default_rng(seed).permutation(windows)[:crops]
         flat = self.tokens[: windows * (length + 1)].reshape(windows, length + 1)
         tokens = flat[chosen].astype(np.int64)
-        digest = digest_arrays({"stream": self.digest, "length": length, "crops": crops, "seed": seed}, tokens)
+        digest = digest_arrays(
+            {"stream": self.digest, "length": length, "crops": crops, "seed": seed}, tokens
+        )
         description = f"{self.description}; {crops} windows of {length} tokens, seed {seed}"
-        return CropSet(self.name, description, digest, torch.from_numpy(tokens), torch.from_numpy(self.byte_lengths))
+        return CropSet(
+            self.name, description, digest, torch.from_numpy(tokens), torch.from_numpy(self.byte_lengths)
+        )
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,9 @@ def stream_of(corpus: Corpus, name: str, description: str, tokenizer: Tokenizer 
     tokenizer = tokenizer or embedded_tokenizer()
     tokens = tokenizer.encode_documents([text for _, text in corpus.files])
     digest = digest_arrays({"corpus": corpus.digest, "tokenizer": tokenizer.digest})
-    return TokenStream(name, description, digest, tokens, tokenizer.byte_lengths(), {"versions": corpus.versions})
+    return TokenStream(
+        name, description, digest, tokens, tokenizer.byte_lengths(), {"versions": corpus.versions}
+    )
 
 
 def evaluation_set(length: int = 1024, crops: int = 128, seed: int = 0, pinned: bool = True) -> CropSet:
@@ -105,7 +111,9 @@ def evaluation_set(length: int = 1024, crops: int = 128, seed: int = 0, pinned: 
     """
     corpus = evaluation_corpus(pinned)
     version = corpus.versions["networkx"]
-    return stream_of(corpus, "python-source", f"Python source of networkx {version}").crops(length, crops, seed)
+    return stream_of(corpus, "python-source", f"Python source of networkx {version}").crops(
+        length, crops, seed
+    )
 
 
 def evaluation_tokens(length: int = 1024, crops: int = 128, seed: int = 0) -> np.ndarray:
@@ -153,11 +161,19 @@ def load_training_corpus(path: Path | str) -> TokenStream:
         raise DataError(f"Expected an exported token stream at {path}, where no file is; export one first.")
     try:
         with np.load(path, allow_pickle=False) as stored:
-            tokens, lengths, header = stored["tokens"], stored["byte_lengths"], json.loads(str(stored["header"]))
+            tokens, lengths, header = (
+                stored["tokens"],
+                stored["byte_lengths"],
+                json.loads(str(stored["header"])),
+            )
     except (ValueError, KeyError, OSError) as error:
-        raise DataError(f"Expected an exported token stream in {path}, received another file: {error}.") from error
+        raise DataError(
+            f"Expected an exported token stream in {path}, received another file: {error}."
+        ) from error
     if digest_arrays({}, tokens, lengths) != header.pop("sha256"):
-        raise DataError(f"Expected the token stream in {path} to match its sha256, it does not; export it again.")
+        raise DataError(
+            f"Expected the token stream in {path} to match its sha256, it does not; export it again."
+        )
     return TokenStream(tokens=tokens, byte_lengths=lengths, **header)
 
 
@@ -174,7 +190,9 @@ def lm_batches(dataset: CropSet, batch_size: int = 16, device: torch.device | st
         yield {"tokens": dataset.tokens[start : start + batch_size].to(device)}
 
 
-def lm_sampler(stream: TokenStream, batch_size: int, length: int, generator: torch.Generator) -> Callable[[], Batch]:
+def lm_sampler(
+    stream: TokenStream, batch_size: int, length: int, generator: torch.Generator
+) -> Callable[[], Batch]:
     """Return a function that draws {"tokens": int64 [batch_size, length + 1]} at random offsets of the stream.
 
     The stream is held on the generator's device as int32; nothing is synchronised, so a CUDA graph can hold it.

@@ -30,7 +30,10 @@ def load_text(path: Path | str, tokenizer: Path | str | None = None) -> TokenStr
             )
     else:
         files = [path]
-    contents = [(file.name if file == path else file.relative_to(path).as_posix(), _text_bytes(file)) for file in files]
+    contents = [
+        (file.name if file == path else file.relative_to(path).as_posix(), _text_bytes(file))
+        for file in files
+    ]
     documents = []
     for name, content in contents:
         documents += _documents(name, content)
@@ -41,7 +44,9 @@ def load_text(path: Path | str, tokenizer: Path | str | None = None) -> TokenStr
     return stream_of(corpus, path.name, f"{len(documents)} documents of {path.name}", chosen)
 
 
-def load_saved_dataset(folder: Path | str, tokenizer: Path | str | None = None, column: str = "text") -> TokenStream:
+def load_saved_dataset(
+    folder: Path | str, tokenizer: Path | str | None = None, column: str = "text"
+) -> TokenStream:
     """Return the token stream of a folder written by `datasets.Dataset.save_to_disk`.
 
     Raises DependencyError without the package `datasets`, DataError when the folder or the column is missing.
@@ -55,7 +60,9 @@ def load_saved_dataset(folder: Path | str, tokenizer: Path | str | None = None, 
         ) from missing
     stored = datasets.load_from_disk(str(folder))
     if column not in getattr(stored, "column_names", []):
-        raise DataError(f"Expected a column {column!r} in {folder}, received {stored.column_names}; name another.")
+        raise DataError(
+            f"Expected a column {column!r} in {folder}, received {stored.column_names}; name another."
+        )
     documents = tuple((f"{index:09d}", text) for index, text in enumerate(stored[column]))
     corpus = Corpus(documents, {}, digest_files((name, text.encode()) for name, text in documents))
     chosen = Tokenizer(tokenizer) if tokenizer is not None else None
@@ -85,7 +92,9 @@ def _documents(name: str, content: bytes) -> list[tuple[str, str]]:
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise DataError(f"Expected one JSON object in line {number} of {name}, received: {error.msg}.") from error
+            raise DataError(
+                f"Expected one JSON object in line {number} of {name}, received: {error.msg}."
+            ) from error
         if not isinstance(row, dict) or not isinstance(row.get("text"), str):
             keys = sorted(row) if isinstance(row, dict) else type(row).__name__
             raise DataError(f'Expected a string under "text" in line {number} of {name}, received {keys}.')

@@ -29,7 +29,9 @@ class Tokenizer:
         try:
             self._tokenizer = library.Tokenizer.from_str(content.decode("utf-8"))
         except Exception as error:  # the library raises bare Exception for a malformed file
-            raise DataError(f"Expected a tokenizer in {path}, received a file that is not one: {error}.") from error
+            raise DataError(
+                f"Expected a tokenizer in {path}, received a file that is not one: {error}."
+            ) from error
         self.digest = digest_files([("tokenizer.json", content)])
         self.size = self._tokenizer.get_vocab_size()
         self.end_of_text = _end_of_text(self._tokenizer)
@@ -39,7 +41,9 @@ class Tokenizer:
         kind = np.uint16 if self.size <= 1 << 16 else np.uint32
         encoded = []
         for start in range(0, len(texts), BATCH):
-            batch = self._tokenizer.encode_batch_fast(list(texts[start : start + BATCH]), add_special_tokens=False)
+            batch = self._tokenizer.encode_batch_fast(
+                list(texts[start : start + BATCH]), add_special_tokens=False
+            )
             encoded += [np.array(one.ids, dtype=kind) for one in batch]
         return encoded
 
@@ -63,9 +67,13 @@ class Tokenizer:
         other kinds, where a token's bytes depend on its neighbours.
         """
         if "ByteLevel" not in str(self._tokenizer.decoder):
-            raise DataError("Expected a byte-level tokenizer to count bytes, received another kind; use perplexity.")
+            raise DataError(
+                "Expected a byte-level tokenizer to count bytes, received another kind; use perplexity."
+            )
         lengths = np.zeros(self.size, dtype=np.int64)
-        special = {index for index, token in self._tokenizer.get_added_tokens_decoder().items() if token.special}
+        special = {
+            index for index, token in self._tokenizer.get_added_tokens_decoder().items() if token.special
+        }
         for token, index in self._tokenizer.get_vocab().items():
             if index < self.size and index not in special:
                 lengths[index] = len(token)
@@ -78,7 +86,9 @@ def _library():
     try:
         import tokenizers
     except ImportError as missing:
-        raise DependencyError("Text data need the package 'tokenizers', which is not installed; install it.") from missing
+        raise DependencyError(
+            "Text data need the package 'tokenizers', which is not installed; install it."
+        ) from missing
     return tokenizers
 
 
