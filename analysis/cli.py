@@ -58,11 +58,19 @@ def ladder(
 
 
 @app.command()
-def inspect(checkpoint: Annotated[Path, typer.Argument(help="A checkpoint file or folder.")]) -> None:
+def inspect(
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint file or folder.")],
+    weights: Annotated[
+        str | None, typer.Option("--weights", help="model or ema, where a file has both.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="For files that carry no configuration.")
+    ] = None,
+) -> None:
     """Show what a checkpoint holds: family, size, and the inner loops it was trained with."""
     from analysis.commands import show
 
-    show.show(show.checkpoint_table(checkpoint))
+    show.show(show.checkpoint_table(checkpoint, weights, config))
 
 
 @app.command()
@@ -128,7 +136,10 @@ def bench(device: Device = "cpu") -> None:
 
 
 Only = Annotated[
-    list[str] | None, typer.Option("--only", metavar="NOTEBOOK", help="This notebook alone (name or number); may be given often.")
+    list[str] | None,
+    typer.Option(
+        "--only", metavar="NOTEBOOK", help="This notebook alone (name or number); may be given often."
+    ),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Notebooks at a time.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Run again what the cache already holds.")]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 
-
-
-
 def verify() -> int:
     """Check every theorem, show the verdicts, and return 0 when each came out as stated, 1 otherwise."""
     from analysis.commands import show

@@ -36,25 +36,27 @@ def _classes(loops: Any, chunks: int) -> str:
     return "; ".join(dict.fromkeys(found))
 
 
-def checkpoint_table(path: Path) -> Any:
-    """Return what a checkpoint holds: family, size, notes of the loader, and the inner loops it was trained with."""
+def checkpoint_table(path: Path, weights: str | None, config: Path | None) -> Any:
+    """Return what a checkpoint holds: family, layout, digest, size, notes, and the inner loops it was trained with."""
     from rich.table import Table
 
-    from analysis.models.checkpoints import load
+    from analysis.models.checkpoints import inspect
     from analysis.spec import describe, reducibility
 
-    host = load(path)
+    summary = inspect(path, weights, config=config)
     table = Table(title=str(path), show_header=False)
     table.add_column(overflow="fold")
     table.add_column(overflow="fold")
-    table.add_row("family", host.family.title)
-    table.add_row("parameters", f"{host.num_parameters():,}")
-    table.add_row("layers", str(host.num_layers))
-    for name, loop in host.loops.items():
+    table.add_row("family", summary.family.title)
+    table.add_row("layout", summary.layout)
+    table.add_row("parameters", f"{summary.num_parameters:,}")
+    table.add_row("weights", summary.weights)
+    table.add_row("sha256", summary.digest)
+    for name, loop in summary.loops.items():
         table.add_row(f"inner loop {name}", describe(loop))
         kind = reducibility(loop, 2 if loop.chunk else 1)
         table.add_row("", f"{kind.kind.value}: {kind.reason}")
-    for note in host.notes:
+    for note in summary.notes:
         table.add_row("note", note)
     return table
 
