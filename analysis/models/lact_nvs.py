@@ -227,7 +227,8 @@ class LaCTNVS(Host):
 
     def loss(self, output: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Mean squared error over all pixels of all target views."""
-        return (output.float() - self._targets(output, batch)).square().mean()
+        wide = output.to(torch.promote_types(output.dtype, torch.float32))
+        return (wide - self._targets(output, batch)).square().mean()
 
     def metrics(self, output: Tensor, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Per scene: psnr and mse [B], means over views, and per view: psnr_by_view and mse_by_view [B, Vt].

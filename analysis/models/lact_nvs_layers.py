@@ -48,6 +48,11 @@ def _merged(x: Float[Tensor, "B H T D"]) -> Float[Tensor, "B T C"]:
     return x.transpose(1, 2).flatten(2)
 
 
+def _normed(norm: nn.RMSNorm, x: Float[Tensor, "B H T D"]) -> Float[Tensor, "B H T D"]:
+    """Apply an RMS norm in the dtype of its weight, so that autocast does not lower its precision or its epsilon."""
+    return norm(x.to(norm.weight.dtype)).to(x.dtype)
+
+
 class SelfAttention(nn.Module):
     """Softmax attention among the tokens of each view; q and k are RMS-normalised per head if asked for.
 
@@ -69,7 +74,7 @@ class SelfAttention(nn.Module):
         views = x.unflatten(1, (-1, span.per_view)).flatten(0, 1)
         q, k, v = (_heads(part, self.head_dim) for part in self.to_qkv(views).chunk(3, dim=-1))
         if self.has_norm:
-            q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
+            q, k = _normed(self.q_norm, q), _normed(self.k_norm, k)
         site = call.site.inside("attention")
         q, k, v = site.group(q=q, k=k, v=v)
         mixed = site.note("o", _merged(F.scaled_dot_product_attention(q, k, v)))
@@ -93,7 +98,8 @@ class FastWeights(nn.Module):
     """The inner loop of one block: updated by input-view tokens, applied to all tokens.
 
     q, k, v = silu(to_qkv(x)) per head, q and k divided by their norm + 1e-5. Rates are softplus(lr_fc(x) + bias) with
-    output index = matrix * heads + head, always in float32. The output is RMS-normalised per head, then projected.
+    output index = matrix * heads + head, computed in float32 or wider. The output is RMS-normalised per head, then
+    projected.
     """
 
     def __init__(self, dim: int, entry: config.FastWeights, loop: InnerLoop) -> None:
@@ -142,7 +148,7 @@ class FastWeights(nn.Module):
         return self._project(result.outputs, x)
 
     def _project(self, outputs: Float[Tensor, "B H T D"], x: Tensor) -> Tensor:
-        return self.c_proj(_merged(self.o_norm(outputs.to(x.dtype))))
+        return self.c_proj(_merged(_normed(self.o_norm, outputs).to(x.dtype)))
 
     def _inputs(self, x: Float[Tensor, "B T C"], loop: InnerLoop, num_input: int | None) -> Inputs:
         q, k, v = (_heads(part, self.head_dim) for part in F.silu(self.to_qkv(x)).chunk(3, dim=-1))
@@ -161,7 +167,7 @@ class FastWeights(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             dtype = torch.promote_types(x.dtype, torch.float32)
             logits = F.linear(x.to(dtype), self.lr_fc.weight.to(dtype), self.lr_fc.bias.to(dtype))
-            rates = F.softplus(logits + self.base_lr_before_softplus)
+            rates = F.softplus(logits + self.base_lr_before_softplus).to(self.lr_fc.weight.dtype)
         per_matrix = rates.unflatten(-1, (len(self.rates), -1)).transpose(1, 3).unsqueeze(-1)
         return {name: per_matrix[:, :, self.rates.index(name)] for name in loop.rate_names}
 
@@ -178,6 +184,8 @@ def _published_names(loop: InnerLoop) -> tuple[str, ...]:
 
 
 def _rate_order(loop: InnerLoop, names: tuple[str, ...]) -> tuple[str, ...]:
-    if not isinstance(loop.lr, PerTokenRate) or loop.trained is Trained.NONE:
+    if not isinstance(loop.lr, PerTokenRate):
         return ()
-    return ("shared",) if loop.lr.shared else tuple(PUBLISHED_NAMES[name] for name in names)
+    if loop.lr.shared:
+        return ("shared",)
+    return () if loop.trained is Trained.NONE else tuple(PUBLISHED_NAMES[name] for name in names)

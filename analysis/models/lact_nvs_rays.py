@@ -55,7 +55,11 @@ def view_tokens(
             f"expected image sides to be multiples of {patch}, received {height}x{width}; resize or crop"
         )
     rays = camera_rays(c2w, fxfycxcy, height, width)
-    colour = rays.new_zeros(*rays.shape[:-1], 3) if images is None else images.to(rays.dtype).movedim(-3, -1) * 2 - 1
+    colour = (
+        rays.new_zeros(*rays.shape[:-1], 3)
+        if images is None
+        else images.to(rays.dtype).movedim(-3, -1) * 2 - 1
+    )
     pixels = torch.cat((rays, colour), dim=-1)
     batch, views = pixels.shape[:2]
     grid = pixels.reshape(batch, views, height // patch, patch, width // patch, patch, CHANNELS)
