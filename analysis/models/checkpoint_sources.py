@@ -166,7 +166,9 @@ def _choose_weights(
 ) -> tuple[dict[str, Tensor], str, list[str]]:
     sets: dict[str, Mapping[str, Any]] = {}
     for label, keys in (("ema", _EMA_KEYS), ("model", _MODEL_KEYS)):
-        sets |= {label: container[key] for key in keys if isinstance(container.get(key), Mapping)}
+        for key in keys:
+            if isinstance(container.get(key), Mapping):
+                sets[label] = container[key]
     if "model" not in sets and all(isinstance(value, Tensor) for value in container.values()):
         sets["model"] = container
     chosen = weights or ("ema" if "ema" in sets else "model")
