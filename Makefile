@@ -79,7 +79,7 @@ format: $(STAMP) ## repair style and formatting
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-typecheck: $(STAMP) ## check types, strictly in spec, inner, records and statistics
+typecheck: $(STAMP) ## check types strictly where a wrong type is a wrong result
 	@$(BIN)/mypy
 
 verify: $(STAMP) ## check the paper's theorems in float64

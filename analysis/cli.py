@@ -199,7 +199,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 _INTERRUPTED = 130
-_UsageError = typer.BadParameter.__base__ or typer.BadParameter  # typer exports the child alone
+# typer exports this class's child alone
+_UsageError: type[typer.BadParameter] = typer.BadParameter.__base__  # type: ignore[assignment]
 
 
 def _run(arguments: list[str]) -> int:
