@@ -16,7 +16,7 @@ from analysis.inner import linear_view
 from analysis.inner.chunks import num_chunks
 from analysis.inner.layout import ChunkedUpdates, by_chunk, by_token, chunked_updates, shared_over_chunks
 from analysis.inner.networks import gradients, value
-from analysis.inner.recurrent import relative_change, run_recurrent
+from analysis.inner.recurrent import joint_norm, run_recurrent
 from analysis.inner.scans import affine_prefixes, decayed_sums
 from analysis.inner.types import FastWeights, Inputs, Result, State, Trace
 from analysis.inner.updates import apply_transform, column_norms, renormalise, sign, token_losses
@@ -49,10 +49,10 @@ def run_parallel(
         return Result(single.outputs, single.state, single.trace, "parallel")
     updates = chunked_updates(spec, inputs)
     if verdict.kind is ReducibilityClass.AFFINE:
-        states, momentum = _affine_states(spec, inputs, updates, weights)
+        states, momentum, raw = _affine_states(spec, inputs, updates, weights)
         main = None
     else:
-        states, momentum, main = _additive_states(spec, inputs, updates, weights, newton_schulz_dtype)
+        states, momentum, main, raw = _additive_states(spec, inputs, updates, weights, newton_schulz_dtype)
     outputs = _read_out(spec, inputs, weights, states)
     final = State(
         {
@@ -63,7 +63,7 @@ def run_parallel(
         momentum=_named(spec, momentum),
         target_norms=None if spec.weight_norm is None else _named(spec, _target_norms(spec, weights)),
     )
-    trace = _trace(spec, inputs, updates, weights, states) if measure and updates.updates else None
+    trace = _trace(spec, inputs, updates, weights, states, raw) if measure and updates.updates else None
     return Result(outputs, final, trace, "parallel")
 
 
@@ -78,8 +78,8 @@ def _target_norms(spec: InnerLoop, weights: FastWeights) -> Tensor:
 
 def _additive_states(
     spec: InnerLoop, inputs: Inputs, updates: ChunkedUpdates, weights: FastWeights, dtype: torch.dtype | None
-) -> tuple[Float[Tensor, "B H N1 I O"], Tensor | None, Tensor | None]:
-    """Return the applied last layer before chunk 0..N, the final momentum, and the final unnormalised copy."""
+) -> tuple[Float[Tensor, "B H N1 I O"], Tensor | None, Tensor | None, Tensor]:
+    """Return the last layer before chunk 0..N, the final momentum, the final unnormalised copy, and every raw step."""
     last, live = spec.network.last, slice(0, updates.updates)
     shared = shared_over_chunks(weights)
     upstream = -updates.v[:, :, live]
@@ -97,16 +97,16 @@ def _additive_states(
     sums = torch.cat([start, start + sign(spec) * increments.cumsum(2)], 2)[:, :, :: spec.steps]
     momentum = direction[:, :, -1] if spec.momentum is not None and updates.updates else None
     if spec.weight_norm is None:
-        return sums, momentum, None
+        return sums, momentum, None, increments
     assert spec.weight_norm.mode is NormMode.PRE
     applied = renormalise(spec.weight_norm, sums[:, :, 1:], _target_norms(spec, weights).unsqueeze(2))
-    return torch.cat([start, applied], 2), momentum, sums[:, :, -1]
+    return torch.cat([start, applied], 2), momentum, sums[:, :, -1], increments
 
 
 def _affine_states(
     spec: InnerLoop, inputs: Inputs, updates: ChunkedUpdates, weights: FastWeights
-) -> tuple[Float[Tensor, "B H N1 I O"], Tensor | None]:
-    """Return the last layer before chunk 0..N and the final momentum for the squared error.
+) -> tuple[Float[Tensor, "B H N1 I O"], Tensor | None, Tensor]:
+    """Return the last layer before chunk 0..N, the final momentum and every raw step, for the squared error.
 
     With A_c = phi^T eta phi and B_c = phi^T eta v: D_c = A_c W + alpha_c D - B_c and W' = W -/+ factor D_c, which is affine
     in the stacked (W, D). Networks with a gate or a kernel per channel have an A of their own for every output column.
@@ -136,9 +136,9 @@ def _affine_states(
     if linear_view.has_column_features(network):
         stacked = stacked.squeeze(-1).movedim(2, -1)
     rows = weights[network.last].shape[2]
-    states = stacked[:, :, :: spec.steps, :rows]
+    every = stacked[:, :, :, :rows]
     has_momentum = spec.momentum is not None and updates.updates > 0
-    return states, stacked[:, :, -1, rows:] if has_momentum else None
+    return every[:, :, :: spec.steps], stacked[:, :, -1, rows:] if has_momentum else None, every.diff(dim=2)
 
 
 def _read_out(spec: InnerLoop, inputs: Inputs, weights: FastWeights, states: Tensor) -> Tensor:
@@ -155,7 +155,12 @@ def _read_out(spec: InnerLoop, inputs: Inputs, weights: FastWeights, states: Ten
 
 
 def _trace(
-    spec: InnerLoop, inputs: Inputs, updates: ChunkedUpdates, weights: FastWeights, states: Tensor
+    spec: InnerLoop,
+    inputs: Inputs,
+    updates: ChunkedUpdates,
+    weights: FastWeights,
+    states: Tensor,
+    raw: Tensor,
 ) -> Trace:
     live, last, shared = updates.updates, spec.network.last, shared_over_chunks(weights)
     sizes = updates.sizes[:live]
@@ -167,5 +172,5 @@ def _trace(
         for at in (states[:, :, :live], states[:, :, 1 : live + 1]):
             losses = token_losses(spec.loss, value(spec.network, {**shared, last: at}, k, inputs.grid), v)
             sides.append((losses * real).sum(-1) / counts)
-        before, after = {last: states[:, :, :live]}, {last: states[:, :, 1 : live + 1]}
-        return Trace(sides[0], sides[1], relative_change(before, after, (last,)), sizes)
+        steps = joint_norm([raw]).unflatten(-1, (live, spec.steps)).sum(-1)  # type: ignore[no-untyped-call]
+        return Trace(sides[0], sides[1], steps / joint_norm([states[:, :, :live]]), sizes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from analysis.inner.chunks import chunks
@@ -43,11 +44,35 @@ def apply(spec: InnerLoop, state: State, inputs: Inputs) -> Tensor:
 def update(spec: InnerLoop, state: State, inputs: Inputs, dtype: torch.dtype | None = None) -> State:
     """Return the state after `spec.steps` optimiser steps on one chunk, the gradient taken anew at each step."""
     for _ in range(spec.steps if spec.moving else 0):
-        state = _step(spec, state, inputs, dtype)
+        state = _advance(spec, state, _steps(spec, state, inputs, dtype))
     return state
 
 
-def _step(spec: InnerLoop, state: State, inputs: Inputs, dtype: torch.dtype | None) -> State:
+def update_and_size(
+    spec: InnerLoop, state: State, inputs: Inputs, dtype: torch.dtype | None = None
+) -> tuple[State, Float[Tensor, "B H"]]:
+    """Return the updated state and the size of the update: summed norms of the raw steps over the norm of the weights.
+
+    The steps are measured before weight norm, which keeps even an absurd step's result finite and of the usual size.
+    """
+    size = inputs.k.new_zeros(inputs.k.shape[:2])
+    start = joint_norm([state.fast_weights[name] for name in spec.moving]) if spec.moving else size + 1
+    for _ in range(spec.steps if spec.moving else 0):
+        taken = _steps(spec, state, inputs, dtype)
+        size = size + joint_norm([step for step, _ in taken.values()])
+        state = _advance(spec, state, taken)
+    return state, size / start.clamp_min(torch.finfo(start.dtype).tiny)
+
+
+def joint_norm(tensors: list[Tensor]) -> Float[Tensor, "B H"]:
+    """l2 norm over the last two axes of all tensors together."""
+    return torch.stack([tensor.square().sum((-2, -1)) for tensor in tensors]).sum(0).sqrt()
+
+
+def _steps(
+    spec: InnerLoop, state: State, inputs: Inputs, dtype: torch.dtype | None
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return for every moving weight the signed step and the accumulator D it came from."""
     prediction = None
     if not isinstance(spec.loss, DotProduct):
         prediction = value(spec.network, state.fast_weights, inputs.k, inputs.grid)
@@ -60,17 +85,25 @@ def _step(spec: InnerLoop, state: State, inputs: Inputs, dtype: torch.dtype | No
         gate = momentum_gate(spec, inputs)
         direction = {name: grad + gate * state.momentum[name] for name, grad in direction.items()}
     factors = outside_rates(spec, inputs)
+    return {
+        name: (sign(spec) * factors[name] * apply_transform(spec.transform, accumulated, dtype), accumulated)
+        for name, accumulated in direction.items()
+    }
+
+
+def _advance(spec: InnerLoop, state: State, taken: dict[str, tuple[Tensor, Tensor]]) -> State:
     fast, main = dict(state.fast_weights), None if state.main is None else dict(state.main)
-    for name in spec.moving:
-        start = fast[name] if main is None else main[name]
-        moved = start + sign(spec) * factors[name] * apply_transform(spec.transform, direction[name], dtype)
+    for name, (step, _) in taken.items():
+        moved = (fast[name] if main is None else main[name]) + step
         if main is not None:
             main[name] = moved
         if spec.weight_norm is not None:
             assert state.target_norms is not None
             moved = renormalise(spec.weight_norm, moved, state.target_norms[name])
         fast[name] = moved
-    kept = direction if spec.momentum is not None else None
+    kept = (
+        {name: accumulated for name, (_, accumulated) in taken.items()} if spec.momentum is not None else None
+    )
     return State(fast, main, kept, state.target_norms)
 
 
@@ -78,17 +111,6 @@ def inner_loss(spec: InnerLoop, fast_weights: FastWeights, inputs: Inputs) -> Te
     """Return the mean inner loss over the tokens, [B, H]."""
     prediction = value(spec.network, fast_weights, inputs.k, inputs.grid)
     return token_losses(spec.loss, prediction, inputs.v).mean(-1)
-
-
-def relative_change(before: FastWeights, after: FastWeights, names: tuple[str, ...]) -> Tensor:
-    """Return ||after - before|| / ||before|| over all named weights together, [B, H]."""
-    if not names:
-        some = next(iter(before.values()))
-        return some.new_zeros(some.shape[:2])
-    moved = sum((after[name] - before[name]).square().sum((-2, -1)) for name in names)
-    size = sum(before[name].square().sum((-2, -1)) for name in names)
-    assert isinstance(moved, Tensor) and isinstance(size, Tensor)
-    return (moved / size.clamp_min(torch.finfo(size.dtype).tiny)).sqrt()
 
 
 def run_recurrent(
@@ -101,32 +123,30 @@ def run_recurrent(
 ) -> Result:
     """Run the inner loop chunk by chunk; every specification is supported."""
     state = initial_state(spec, weights)
-    if inputs.update_tokens is not None:
-        updating = inputs.tokens(0, inputs.update_tokens)
-        following = update(spec, state, updating, newton_schulz_dtype)
-        trace = _trace(spec, [(state, following, updating)]) if measure else None
-        return Result(apply(spec, following, inputs), following, trace, "recurrent")
     outputs, history = [], []
-    for chunk in chunks(spec, inputs.num_tokens):
+    for chunk in chunks(spec, inputs.num_update_tokens):
         piece = inputs.tokens(chunk.start, chunk.stop)
-        following = update(spec, state, piece, newton_schulz_dtype) if chunk.updates else state
+        following = state
+        if chunk.updates and measure:
+            following, size = update_and_size(spec, state, piece, newton_schulz_dtype)
+            history.append(_observe(spec, state, following, piece, size))
+        elif chunk.updates:
+            following = update(spec, state, piece, newton_schulz_dtype)
         read_from = following if spec.order is Order.UPDATE_THEN_APPLY else state
-        outputs.append(apply(spec, read_from, piece))
-        if measure and chunk.updates:
-            history.append((state, following, piece))
+        outputs.append(apply(spec, read_from, piece if inputs.update_tokens is None else inputs))
         state = following
-    trace = _trace(spec, history) if history else None
+    trace = _trace(history) if history else None
     return Result(torch.cat(outputs, 2), state, trace, "recurrent")
 
 
-def _trace(spec: InnerLoop, history: list[tuple[State, State, Inputs]]) -> Trace:
-    with torch.no_grad():
-        return Trace(
-            before=torch.stack([inner_loss(spec, old.fast_weights, piece) for old, _, piece in history], -1),
-            after=torch.stack([inner_loss(spec, new.fast_weights, piece) for _, new, piece in history], -1),
-            update_norm=torch.stack(
-                [relative_change(old.fast_weights, new.fast_weights, spec.moving) for old, new, _ in history],
-                -1,
-            ),
-            tokens=tuple(piece.num_tokens for _, _, piece in history),
-        )
+@torch.no_grad()
+def _observe(
+    spec: InnerLoop, old: State, new: State, piece: Inputs, size: Tensor
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    before, after = (inner_loss(spec, side.fast_weights, piece) for side in (old, new))
+    return before, after, size.detach(), piece.num_tokens
+
+
+def _trace(history: list[tuple[Tensor, Tensor, Tensor, int]]) -> Trace:
+    before, after, size, tokens = zip(*history, strict=True)
+    return Trace(torch.stack(before, -1), torch.stack(after, -1), torch.stack(size, -1), tokens)

@@ -98,7 +98,7 @@ class Trace:
 
     Attributes:
         before, after: inner loss at the weights before and after the chunk's update.
-        update_norm: l2 norm of the change of all moving weights over the norm they had.
+        update_norm: summed l2 norms of the raw steps (before weight norm) over the norm the moving weights had.
         tokens: how many tokens each chunk holds.
     """
 

@@ -88,9 +88,13 @@ def apply_transform(
     if isinstance(transform, Identity):
         return gradient
     if isinstance(transform, SoftClip):
-        return gradient / (column_norms(gradient) + 1)
+        clipped: Tensor = gradient / (column_norms(gradient) + 1)
+        return clipped
     if isinstance(transform, FrobeniusScaling):
-        return gradient / (torch.linalg.vector_norm(gradient, dim=(-2, -1), keepdim=True) + transform.eps)
+        scaled: Tensor = gradient / (
+            torch.linalg.vector_norm(gradient, dim=(-2, -1), keepdim=True) + transform.eps
+        )
+        return scaled
     assert isinstance(transform, NewtonSchulz)
     return newton_schulz(transform, gradient, dtype)
 
@@ -104,14 +108,17 @@ def newton_schulz(transform: NewtonSchulz, gradient: Tensor, dtype: torch.dtype 
     for a, b, c in transform.schedule.coefficients:
         gram = x @ x.transpose(-2, -1)
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return (x.transpose(-2, -1) if tall else x).to(gradient.dtype)
+    x = x.transpose(-2, -1) if tall else x
+    return x.to(gradient.dtype)
 
 
 def column_norms(weight: Float[Tensor, "*batch I O"]) -> Float[Tensor, "*batch 1 O"]:
     """l2 norm of every output column over the input axis."""
-    return torch.linalg.vector_norm(weight, dim=-2, keepdim=True)
+    norms: Tensor = torch.linalg.vector_norm(weight, dim=-2, keepdim=True)
+    return norms
 
 
 def renormalise(norm: WeightNorm, weight: Tensor, target: Tensor) -> Tensor:
     """W / (||W|| + eps) * target per output column (appendix E.4, with the initial norm as published)."""
-    return weight / (column_norms(weight) + norm.eps) * target
+    scale = target / (column_norms(weight) + norm.eps)
+    return weight * scale

@@ -20,21 +20,17 @@ from analysis.errors import SpecError, closest
 from analysis.spec import choices
 from analysis.spec.choices import (
     ConstantRate,
-    Direction,
     DotProduct,
     Identity,
     Loss,
     Momentum,
     Network,
-    Order,
-    QuerySource,
     Rate,
     SwiGLU,
-    Tail,
-    Trained,
     Transform,
     WeightNorm,
 )
+from analysis.spec.enums import Direction, Order, QuerySource, Tail, Trained
 
 _ALLOWED: dict[str, tuple[type, ...]] = {
     "network": get_args(Network),
@@ -85,7 +81,7 @@ class InnerLoop:
         _whole_number("steps", self.steps)
         if self.chunk is not None:
             _whole_number("chunk", self.chunk)
-        choices._positive(self, "step_size", self.step_size)
+        choices.require_positive(self, "step_size", self.step_size)
 
     @property
     def moving(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, get_args
 
 from analysis.errors import SpecError, closest
-from analysis.spec import choices
+from analysis.spec import choices, enums
 from analysis.spec.inner_loop import InnerLoop
 
 _VARIANTS: dict[str, tuple[Any, ...]] = {
@@ -22,15 +22,15 @@ _VARIANTS: dict[str, tuple[Any, ...]] = {
     "weight_norm": (choices.WeightNorm,),
 }
 _ENUMS: dict[str, type[Enum]] = {
-    "direction": choices.Direction,
-    "order": choices.Order,
-    "trained": choices.Trained,
-    "query": choices.QuerySource,
-    "tail": choices.Tail,
-    "reduction": choices.Reduction,
-    "placement": choices.Placement,
-    "mode": choices.NormMode,
-    "schedule": choices.Schedule,
+    "direction": enums.Direction,
+    "order": enums.Order,
+    "trained": enums.Trained,
+    "query": enums.QuerySource,
+    "tail": enums.Tail,
+    "reduction": enums.Reduction,
+    "placement": enums.Placement,
+    "mode": enums.NormMode,
+    "schedule": enums.Schedule,
 }
 
 

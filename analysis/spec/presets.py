@@ -10,18 +10,13 @@ from analysis.spec.choices import (
     FrobeniusScaling,
     Identity,
     NewtonSchulz,
-    NormMode,
-    Order,
     PerTokenMomentum,
     PerTokenRate,
-    Reduction,
-    Schedule,
     SoftClip,
     SwiGLU,
-    Tail,
-    Trained,
     WeightNorm,
 )
+from analysis.spec.enums import NormMode, Order, Reduction, Schedule, Tail, Trained
 from analysis.spec.families import Family, Loops
 from analysis.spec.inner_loop import InnerLoop
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from analysis.spec.choices import DotProduct, NormMode, SquaredError, Trained
+from analysis.spec.choices import DotProduct, SquaredError
+from analysis.spec.enums import NormMode, Trained
 from analysis.spec.inner_loop import InnerLoop
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from analysis.errors import SpecError
 from analysis.spec import presets
-from analysis.spec.choices import ConstantRate, DepthwiseConv3x3, Identity, Linear, Trained
+from analysis.spec.choices import ConstantRate, DepthwiseConv3x3, Identity, Linear
+from analysis.spec.enums import Trained
 from analysis.spec.families import Family, Loops, map_loops
 from analysis.spec.inner_loop import InnerLoop
 
