@@ -9,6 +9,7 @@ import torch
 
 from analysis.errors import UnsupportedSpecError, closest
 from analysis.inner.chunks import check, num_chunks
+from analysis.inner.effective import run_effective
 from analysis.inner.parallel import run_parallel
 from analysis.inner.recurrent import run_recurrent
 from analysis.inner.reference import run_reference
@@ -42,6 +43,10 @@ def _reducible(spec: InnerLoop, inputs: Inputs) -> Capability:
     return Capability(verdict.is_parallel, verdict.reason)
 
 
+def _extracted(spec: InnerLoop, inputs: Inputs) -> Capability:
+    return Capability(True, "extracts q_eff, k_eff, v_eff and S_0 chunk by chunk, then evaluates linear attention")
+
+
 def _run_reference(
     spec: InnerLoop, inputs: Inputs, weights: FastWeights, *, measure: bool, newton_schulz_dtype: object
 ) -> Result:
@@ -56,6 +61,7 @@ BACKENDS: dict[str, Backend] = {
     "reference": Backend("reference", _always, _run_reference),
     "recurrent": Backend("recurrent", _always, run_recurrent),
     "parallel": Backend("parallel", _reducible, run_parallel),
+    "effective": Backend("effective", _extracted, run_effective),
 }
 
 
