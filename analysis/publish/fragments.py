@@ -44,7 +44,9 @@ def render(executed: Executed, formulas: Formulas, *, printed: bool) -> Fragment
     notebook = executed.notebook
     body, _ = exporter.from_notebook_node(notebook, resources={"report": {"code": not printed}})
     if not text.headings or text.headings[0].level != 1:
-        raise ReportError(f"expected notebook {executed.name!r} to open with a '# Title', received none; add it")
+        raise ReportError(
+            f"expected notebook {executed.name!r} to open with a '# Title', received none; add it"
+        )
     return Fragment(
         name=executed.name,
         body=body.strip(),
@@ -69,7 +71,15 @@ def _exporter(executed: Executed, text: Text, outputs: Outputs) -> Any:
     from nbconvert import HTMLExporter
 
     exporter = HTMLExporter(template_name="fragment", extra_template_basedirs=[str(TEMPLATES)])
-    priority = ["image/svg+xml", "text/html", "text/markdown", "text/latex", "image/png", "image/jpeg", "text/plain"]
+    priority = [
+        "image/svg+xml",
+        "text/html",
+        "text/markdown",
+        "text/latex",
+        "image/png",
+        "image/jpeg",
+        "text/plain",
+    ]
     exporter.config.NbConvertBase.display_data_priority = priority
     exporter = HTMLExporter(
         config=exporter.config, template_name="fragment", extra_template_basedirs=[str(TEMPLATES)]

@@ -68,7 +68,9 @@ class Text:
         if not found:
             return tag
         if not _ALT.search(tag):
-            raise ReportError(f"notebook {self.name!r}: expected a picture with alternative text, received {tag}; add it")
+            raise ReportError(
+                f"notebook {self.name!r}: expected a picture with alternative text, received {tag}; add it"
+            )
         address = html.unescape(found.group(2) or found.group(3) or "")
         if address.startswith("data:"):
             return tag
@@ -80,7 +82,9 @@ class Text:
             return None
         content = attachments.get(urllib.parse.unquote(address.removeprefix("attachment:")))
         if not content:
-            raise ReportError(f"notebook {self.name!r}: expected the attached picture {address!r}, received none; attach it")
+            raise ReportError(
+                f"notebook {self.name!r}: expected the attached picture {address!r}, received none; attach it"
+            )
         kind, data = next(iter(content.items()))
         return f"data:{kind};base64,{''.join(data).strip()}"
 
@@ -122,7 +126,12 @@ def slugify(content: str) -> str:
 
 def plain(content: str) -> str:
     """Return HTML as plain text, formulas by their TeX source."""
-    content = re.sub(r'<svg aria-label="([^"]*)".*?</svg>', lambda m: m.group(1).replace("\\", ""), content, flags=re.DOTALL)
+    content = re.sub(
+        r'<svg aria-label="([^"]*)".*?</svg>',
+        lambda m: m.group(1).replace("\\", ""),
+        content,
+        flags=re.DOTALL,
+    )
     return html.unescape(re.sub(r"<[^>]+>", "", content)).strip()
 
 
@@ -135,6 +144,8 @@ def localise_links(body: str, name: str, anchors: set[str]) -> str:
         for candidate in (address, own, f"{name}-{slugify(address)}"):
             if candidate in anchors:
                 return f'<a href="#{candidate}"'
-        raise ReportError(f"notebook {name!r}: expected a link to a heading or figure, received '#{address}'; correct it")
+        raise ReportError(
+            f"notebook {name!r}: expected a link to a heading or figure, received '#{address}'; correct it"
+        )
 
     return _LOCAL_LINK.sub(target, body)

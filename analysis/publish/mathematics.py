@@ -54,5 +54,7 @@ def _new_renderer() -> Any:
     try:
         import quickjax
     except ImportError as error:
-        raise DependencyError("setting formulas needs quickjax, which is not installed; run `make setup`") from error
+        raise DependencyError(
+            "setting formulas needs quickjax, which is not installed; run `make setup`"
+        ) from error
     return quickjax.MathJaxRenderer()

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.errors import ReportError
-from analysis.publish.style import INK, RULE
+from analysis.publish.style import INK, RULE, SINGLE_COLUMN
+from analysis.publish.tables import set_tables
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 _SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL | re.IGNORECASE)
-_SCOPED = re.compile(r"<style scoped>.*?</style>", re.DOTALL)
 _STYLER = re.compile(r"T_[0-9a-f]{5}(?=[_\s\"'>])")
 _SVG_ID = re.compile(r'(\bid="|href="#|url\(#)([^")]+)')
 
@@ -39,7 +39,9 @@ class Outputs:
             return self._plain_figure(self._svg(svg, f"{self.name}-image{len(self.figures)}"), alt)
         anchor = f"fig-{described['name']}"
         if anchor in self.figures:
-            raise ReportError(f"notebook {self.name!r} shows figure {described['name']!r} twice; rename one of them")
+            raise ReportError(
+                f"notebook {self.name!r} shows figure {described['name']!r} twice; rename one of them"
+            )
         self.figures.append(anchor)
         alt = html.escape(described["alt"])
         link = f'<a class="number" href="#{anchor}">Figure <span data-number="{anchor}"></span></a>'
@@ -47,7 +49,7 @@ class Outputs:
         data = base64.b64encode(described["csv"].encode()).decode()
         download = f'<p class="detail"><a download="{described["name"]}.csv" href="data:text/csv;base64,{data}">Data (CSV)</a></p>'
         return (
-            f'<figure id="{anchor}"><div class="drawing" role="img" aria-label="{alt}">{self._svg(svg, anchor)}</div>'
+            f'<figure id="{anchor}"><div class="{_kind(svg)}" role="img" aria-label="{alt}">{self._svg(svg, anchor)}</div>'
             f"<figcaption><p>{link} {parts}{'' if self.printed else download}</figcaption></figure>"
         )
 
@@ -59,19 +61,14 @@ class Outputs:
     def table(self, content: str | list[str]) -> str:
         """Return an HTML output without scripts and random ids; tables scroll in a box of their own."""
         content = content if isinstance(content, str) else "".join(content)
-        content = _SCOPED.sub("", _SCRIPT.sub("", content)).replace(' border="1"', "")
+        content = _SCRIPT.sub("", content)
         for random_id in dict.fromkeys(_STYLER.findall(content)):
             self.tables += 1
             content = content.replace(random_id, f"{self.name}-table{self.tables}")
-        content = content.replace(' style="text-align: right;"', "")
-        content = re.sub(r"<th>(\s*)</th>", r"<td>\1</td>", content)  # an empty header cell announces nothing
-        if "<table" not in content:
-            return f'<div class="html">{content}</div>'
-        scrolled = '<div class="scroll" role="region" aria-label="Table" tabindex="0"><table'
-        return content.replace("<table", scrolled).replace("</table>", "</table></div>")
+        return set_tables(content) if "<table" in content else f'<div class="html">{content}</div>'
 
     def _plain_figure(self, svg: str, alt: str) -> str:
-        return f'<figure><div class="drawing" role="img" aria-label="{html.escape(alt)}">{svg}</div></figure>'
+        return f'<figure><div class="{_kind(svg)}" role="img" aria-label="{html.escape(alt)}">{svg}</div></figure>'
 
     def _svg(self, svg: str, prefix: str) -> str:
         """Make an SVG file part of the page: no prologue, ids of its own, neutral colours that follow the theme."""
@@ -81,6 +78,12 @@ class Outputs:
         if not self.printed:
             svg = svg.replace(INK, f"var(--ink, {INK})").replace(RULE, f"var(--rule, {RULE})")
         return svg
+
+
+def _kind(svg: str) -> str:
+    """A two-column drawing keeps a readable width on a narrow screen and scrolls in its box."""
+    width = re.search(r'<svg\b[^>]*\bwidth="([\d.]+)pt"', svg)
+    return "drawing wide" if width and float(width.group(1)) > 72 * SINGLE_COLUMN * 1.5 else "drawing"
 
 
 def _part(label: str, text: str, *, first: bool) -> str:

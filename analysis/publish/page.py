@@ -137,4 +137,6 @@ def check_self_contained(page: str) -> None:
             f"expected a report that opens without a network, received {inspector.fetched[0]}; embed it in the notebook"
         )
     if inspector.doubled:
-        raise ReportError(f"expected every id once in the report, received {inspector.doubled[0]!r} twice; rename one")
+        raise ReportError(
+            f"expected every id once in the report, received {inspector.doubled[0]!r} twice; rename one"
+        )

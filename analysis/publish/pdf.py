@@ -64,7 +64,9 @@ def find_browser() -> str | None:
     return next((path for name in BROWSERS if (path := shutil.which(name))), None)
 
 
-def write_pdf(render: Render, fragments: Sequence[Fragment], engine: str, target: Path, *, title: str) -> None:
+def write_pdf(
+    render: Render, fragments: Sequence[Fragment], engine: str, target: Path, *, title: str
+) -> None:
     """Write the printed report to `target` with page numbers in the contents and an outline.
 
     `render` returns the printed page for given page numbers of anchors: it is laid out once to learn them, and once
@@ -82,11 +84,13 @@ def _plutoprint(page: str) -> bytes:
 
     try:
         book = plutoprint.Book(plutoprint.PAGE_SIZE_A4)
-        book.load_html(page)
+        book.load_html(page, base_url="report:/page.html")
         stream = io.BytesIO()
         book.write_to_pdf_stream(stream)
     except plutoprint.Error as error:
-        raise ReportError(f"PlutoPrint could not lay out the report ({error}); try --pdf-engine chromium") from error
+        raise ReportError(
+            f"PlutoPrint could not lay out the report ({error}); try --pdf-engine chromium"
+        ) from error
     return stream.getvalue()
 
 
@@ -95,11 +99,20 @@ def _chromium(page: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, output = Path(folder, "page.html"), Path(folder, "page.pdf")
         source.write_text(page, encoding="utf-8")
-        command = [str(browser), *CHROMIUM_FLAGS, f"--user-data-dir={folder}/profile", f"--print-to-pdf={output}"]
+        command = [
+            str(browser),
+            *CHROMIUM_FLAGS,
+            f"--user-data-dir={folder}/profile",
+            f"--print-to-pdf={output}",
+        ]
         try:
-            done = subprocess.run([*command, source.as_uri()], capture_output=True, text=True, timeout=SECONDS)
+            done = subprocess.run(
+                [*command, source.as_uri()], capture_output=True, text=True, timeout=SECONDS
+            )
         except subprocess.TimeoutExpired:
-            raise ReportError(f"{browser} took longer than {SECONDS} s; try --pdf-engine plutoprint") from None
+            raise ReportError(
+                f"{browser} took longer than {SECONDS} s; try --pdf-engine plutoprint"
+            ) from None
         if not output.is_file():
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
             raise ReportError(f"{browser} made no PDF ({last}); try --pdf-engine plutoprint")
@@ -121,6 +134,7 @@ def _destinations(content: bytes) -> dict[str, int]:
 
 def _write_outlined(content: bytes, fragments: Sequence[Fragment], target: Path, title: str) -> None:
     from pypdf import PdfReader, PdfWriter
+    from pypdf.generic import Fit
 
     reader = PdfReader(io.BytesIO(content))
     places = {name.lstrip("/"): place for name, place in reader.named_destinations.items()}
@@ -133,7 +147,9 @@ def _write_outlined(content: bytes, fragments: Sequence[Fragment], target: Path,
                 if heading.level > 2 or place is None:
                     continue
                 number = reader.get_destination_page_number(place)
-                entry = writer.add_outline_item(plain(heading.html), number, parent if heading.level == 2 else None)
+                spot = Fit.xyz(left=0, top=float(place.top)) if place.top is not None else Fit.fit()
+                owner = parent if heading.level == 2 else None
+                entry = writer.add_outline_item(plain(heading.html), number, owner, fit=spot)
                 parent = entry if heading.level == 1 else parent
     writer.add_metadata({"/Title": title})
     writer.write(target)

@@ -71,7 +71,9 @@ def build_report(
         build = Build(title=title, subtitle=subtitle, line=_line(executed), warning="; ".join(failures))
         if failures:
             _keep_partial(executed, build, stage, target)
-            raise ReportError(f"{'; '.join(failures)}; the partial report is {target / 'failed' / 'index.html'}")
+            raise ReportError(
+                f"{'; '.join(failures)}; the partial report is {target / 'failed' / 'index.html'}"
+            )
         made = _write(executed, build, stage, engine)
         for file in made:
             os.replace(stage / file, target / file)

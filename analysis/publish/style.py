@@ -155,10 +155,12 @@ def rc() -> dict[str, Any]:
 
 
 def use_style() -> None:
-    """Apply the style to every figure made from now on (the first line of a notebook's figure cells)."""
+    """Apply the style to every figure made from now on, and let pandas print whole cells and every column."""
     import matplotlib as mpl
+    import pandas as pd
 
     mpl.rcParams.update(rc())
+    pd.set_option("display.max_colwidth", None, "display.max_columns", None, "display.max_rows", 200)
 
 
 @contextmanager

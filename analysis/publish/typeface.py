@@ -13,6 +13,7 @@ FACES = (
     ("STIXGeneralBol.ttf", 700, "normal"),
     ("STIXGeneralBolIta.ttf", 700, "italic"),
 )
+ASCENT, DESCENT = 0.89, 0.27  # of the type size
 LETTERS = (
     *range(0x20, 0x7F), *range(0xA0, 0x180), *range(0x370, 0x3D7),  # Latin, Greek
     *range(0x2010, 0x2040), *range(0x2070, 0x2095), *range(0x2190, 0x21AA),  # punctuation, small figures, arrows
@@ -34,12 +35,22 @@ def _reduced(file: str) -> str:
     import matplotlib
     from fontTools import subset
 
-    options = subset.Options(flavor="woff", layout_features=["kern", "liga"], hinting=False, recalc_timestamp=False)
+    options = subset.Options(
+        flavor="woff", layout_features=["kern", "liga"], hinting=False, recalc_timestamp=False
+    )
     options.drop_tables += ["FFTM"]  # editor time stamps
     font = subset.load_font(str(Path(matplotlib.get_data_path(), "fonts", "ttf", file)), options)
     reducer = subset.Subsetter(options)
     reducer.populate(unicodes=LETTERS)
     reducer.subset(font)
+    # The originals reserve room for towering symbols; without this a heading's line reaches over the page's edge.
+    size = font["head"].unitsPerEm
+    for table, names in (
+        ("hhea", ("ascent", "descent", "lineGap")),
+        ("OS/2", ("sTypoAscender", "sTypoDescender", "sTypoLineGap")),
+    ):
+        for name, share in zip(names, (ASCENT, -DESCENT, 0.0), strict=True):
+            setattr(font[table], name, round(share * size))
     stream = io.BytesIO()
     subset.save_font(font, stream, options)
     return base64.b64encode(stream.getvalue()).decode()

@@ -38,6 +38,7 @@ OVERVIEW = (
     ),
     code(
         "import pandas as pd\n"
+        "from analysis.publish import use_style\nuse_style()\n"
         "claims = pd.DataFrame({\n"
         "    'claim': ['More inner steps lower the inner loss but not perplexity', 'Gradient ascent works as well',\n"
         "              'Queries may be replaced by keys', 'Momentum and the orthogonaliser commute'],\n"
@@ -49,7 +50,9 @@ OVERVIEW = (
         "title-page",
         "hide-input",
     ),
-    new_markdown_cell("## How to read this report\n\nClaims are settled by intervals, never by a single run."),
+    new_markdown_cell(
+        "## How to read this report\n\nClaims are settled by intervals, never by a single run."
+    ),
     new_markdown_cell("## Pictures in text\n\n![a single pixel](pixel.png)"),
 )
 
