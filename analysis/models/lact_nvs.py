@@ -13,8 +13,9 @@ Cameras are OpenCV (x right, y down, z forward), intrinsics in pixels of the giv
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -58,12 +59,14 @@ class SubLayer(nn.Module):
     def __init__(self, dim: int, entry: sublayers.SubLayer, loop: InnerLoop | None) -> None:
         super().__init__()
         self.ln = nn.LayerNorm(dim, eps=NORM_EPS, bias=False)
+        self.f: SelfAttention | FastWeights | FeedForward
         if isinstance(entry, sublayers.FastWeights):
             assert loop is not None
-            self.f: nn.Module = FastWeights(dim, entry, loop)
+            self.f = FastWeights(dim, entry, loop)
+        elif isinstance(entry, sublayers.SelfAttention):
+            self.f = SelfAttention(dim, entry)
         else:
-            kind = SelfAttention if isinstance(entry, sublayers.SelfAttention) else FeedForward
-            self.f = kind(dim, entry)
+            self.f = FeedForward(dim, entry)
 
 
 class Block(nn.Module):
@@ -74,16 +77,21 @@ class Block(nn.Module):
         self.module_list = nn.ModuleList(SubLayer(config.dim, entry, loop) for entry in config.block_config)
 
     @property
+    def sublayers(self) -> Sequence[SubLayer]:
+        """The sub-layers in the order they run."""
+        return cast(Sequence[SubLayer], self.module_list)
+
+    @property
     def fast(self) -> FastWeights | None:
         """The fast-weight sub-layer, or None."""
-        return next((layer.f for layer in self.module_list if isinstance(layer.f, FastWeights)), None)
+        return next((layer.f for layer in self.sublayers if isinstance(layer.f, FastWeights)), None)
 
     def forward(
         self, x: Float[Tensor, "B T C"], span: Span, call: Call, fast: FastWeightsOfLayer | None = None
     ) -> tuple[Float[Tensor, "B T C"], FastWeightsOfLayer]:
         """Run the block; with `fast` those weights are applied as they are. Returns the fast weights that were applied."""
         applied = fast or {}
-        for layer in self.module_list:
+        for layer in self.sublayers:
             normed = layer.ln(x)
             if isinstance(layer.f, FastWeights):
                 if fast is None:
@@ -130,9 +138,14 @@ class LaCTNVS(Host):
                 nn.init.normal_(module.weight, std=_INIT_STD)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-        for block in self.blocks:
+        for block in self.token_blocks:
             if block.fast is not None:
                 block.fast.initialise()
+
+    @property
+    def token_blocks(self) -> Sequence[Block]:
+        """All blocks in the order they run."""
+        return cast(Sequence[Block], self.blocks)
 
     @property
     def num_layers(self) -> int:
@@ -146,7 +159,7 @@ class LaCTNVS(Host):
 
     def initial_weights(self, layer: int) -> dict[str, FastWeightsOfLayer]:
         """Initial fast weights of a layer, [heads, in, out]; empty without a fast-weight sub-layer."""
-        fast = self.blocks[layer].fast
+        fast = self.token_blocks[layer].fast
         return {} if fast is None else {LOOP: fast.initial_weights()}
 
     def compute(self, batch: Mapping[str, Tensor], call: Call) -> Float[Tensor, "B Vt 3 h w"]:
@@ -191,7 +204,7 @@ class LaCTNVS(Host):
         self, x: Float[Tensor, "B T C"], span: Span, call: Call, state: NVSState | None = None
     ) -> tuple[Float[Tensor, "B T C"], tuple[FastWeightsOfLayer, ...]]:
         applied = []
-        for index, block in enumerate(self.blocks):
+        for index, block in enumerate(self.token_blocks):
             fast = None if state is None else state.fast_weights[index]
             x, weights = block(x, span, call.inside("layers").inside(index), fast)
             applied.append(weights)

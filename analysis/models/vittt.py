@@ -9,6 +9,7 @@ Layers are numbered through all stages in the site names. The published EMA weig
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +35,7 @@ class _Classifier(Host):
 
     family = Family.VITTT
     config: AnyViTTTConfig
+    head: nn.Linear
 
     def __init__(self, config: AnyViTTTConfig, loops: Loops | None = None) -> None:
         super().__init__(config, default_loops(config) if loops is None else loops)
@@ -125,7 +127,7 @@ class ViTTT(_Classifier):
     @property
     def token_blocks(self) -> Sequence[Block]:
         """All blocks in the order they run."""
-        return list(self.blocks)
+        return cast(Sequence[Block], self.blocks)
 
     def features(self, images: Float[Tensor, "B 3 H W"], call: Call) -> Float[Tensor, "B C"]:
         """The normed mean token."""
@@ -142,6 +144,11 @@ class Stage(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.downsample = downsample
+
+    @property
+    def token_blocks(self) -> Sequence[Block]:
+        """The blocks in the order they run."""
+        return cast(Sequence[Block], self.blocks)
 
 
 class HierarchicalViTTT(_Classifier):
@@ -167,9 +174,14 @@ class HierarchicalViTTT(_Classifier):
         self.initialise()
 
     @property
+    def stages(self) -> Sequence[Stage]:
+        """The stages in the order they run."""
+        return cast(Sequence[Stage], self.layers)
+
+    @property
     def token_blocks(self) -> Sequence[Block]:
         """All blocks in the order they run, stage by stage."""
-        return [block for stage in self.layers for block in stage.blocks]
+        return [block for stage in self.stages for block in stage.token_blocks]
 
     def features(self, images: Float[Tensor, "B 3 H W"], call: Call) -> Float[Tensor, "B C"]:
         """The normed mean token; raises InputError when the image is not of the configured size."""
@@ -181,8 +193,8 @@ class HierarchicalViTTT(_Classifier):
             )
         x, grid = self.patch_embed(images)
         index = 0
-        for stage in self.layers:
-            for block in stage.blocks:
+        for stage in self.stages:
+            for block in stage.token_blocks:
                 x = block(x, grid, call.inside("layers").inside(index))
                 index += 1
             if stage.downsample is not None:

@@ -92,9 +92,10 @@ def vittt_config_from_dict(values: Mapping[str, Any]) -> AnyViTTTConfig:
             raise CheckpointError(
                 f"expected arguments among {sorted(known)}, received {name!r}{closest(name, known)}; rename it"
             )
-    return kind(
-        **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    )
+    arguments: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
+    return kind(**arguments)
 
 
 def vittt_config_to_dict(config: AnyViTTTConfig) -> dict[str, Any]:

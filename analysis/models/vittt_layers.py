@@ -125,6 +125,8 @@ class Rotary(nn.Module):
     the published checkpoints, so a host is bound to its resolution.
     """
 
+    rotations: Tensor
+
     def __init__(self, grid: tuple[int, int], dim: int) -> None:
         super().__init__()
         quarter = dim // 4
