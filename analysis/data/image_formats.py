@@ -113,7 +113,7 @@ def _binary_batch(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
 class _BatchUnpickler(pickle.Unpickler):
     """Builds arrays, lists and dictionaries; refuses every other name before it is imported."""
 
-    def find_class(self, module: str, name: str):
+    def find_class(self, module: str, name: str) -> object:
         if (module, name) not in SAFE_GLOBALS:
             raise DataError(
                 f"Expected plain arrays in a CIFAR-10 batch file, received a reference to {module}.{name}."

@@ -27,7 +27,6 @@ def classification_worlds(draws: Draws) -> tuple[shading.World, np.ndarray, np.n
     Candidate 0 is the object that is meant: label = shape * 4 + texture of candidate 0. The candidates' hues are a
     quarter turn apart, so the nearest wrong hue is at least 0.18 away.
     """
-    count = len(draws.table)
     objects = CANDIDATES + CLUTTER
     sky_hue = draws.uniform(0, 1)
     spread = np.arange(CANDIDATES) / CANDIDATES + draws.uniform(-HUE_JITTER, HUE_JITTER, CANDIDATES)
@@ -64,7 +63,6 @@ def classification_worlds(draws: Draws) -> tuple[shading.World, np.ndarray, np.n
         sky=torch.from_numpy(np.stack(sky, axis=1)).float(),
         sun=torch.from_numpy(np.stack(sun, axis=-1)).float(),
     )
-    assert len(hue) == count
     return (
         world,
         shape[:, 0] * len(shading.TEXTURES) + texture[:, 0],

@@ -177,7 +177,7 @@ def _scene_set(
         name=name,
         description=f"{len(scenes)} scenes with {views} views of {settings}",
         digest=digest_files([*contents, ("settings", settings.encode())]),
-        images=torch.stack(images).unflatten(0, (len(scenes), views)),
+        images=torch.stack(images).reshape(len(scenes), views, 3, *size),
         c2w=torch.stack(poses),
-        fxfycxcy=torch.stack(lenses).unflatten(0, (len(scenes), views)),
+        fxfycxcy=torch.stack(lenses).reshape(len(scenes), views, 4),
     )

@@ -51,7 +51,6 @@ class SceneSet:
 
 def scene_worlds(draws: Draws) -> shading.World:
     """Draw scenes: five solids of random shape, size, turn, colours and texture on a checkered ground under one sun."""
-    count = len(draws.table)
     cells = draws.order(9)[:, :OBJECTS]
     place = np.stack([cells % 3 - 1, cells // 3 - 1], axis=-1) * CELL + draws.uniform(
         -JITTER, JITTER, OBJECTS, 2
@@ -75,8 +74,6 @@ def scene_worlds(draws: Draws) -> shading.World:
     azimuth, elevation = draws.uniform(0, 2 * np.pi), draws.uniform(0.7, 1.1)
     sun = [np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)]
     centre = np.concatenate([place, tall[..., None]], axis=-1)
-    scale = draws.uniform(1.0, 1.6)
-    assert count == len(scale)
     return shading.World(
         shape=torch.from_numpy(shape),
         to_local=torch.from_numpy(world_to_local(turn, radius, tall)).float(),
@@ -84,7 +81,7 @@ def scene_worlds(draws: Draws) -> shading.World:
         texture=torch.from_numpy(texture),
         colours=torch.from_numpy(np.stack([first, second], axis=2)).float(),
         ground=torch.from_numpy(np.stack(ground, axis=1)).float(),
-        ground_scale=torch.from_numpy(scale).float(),
+        ground_scale=torch.from_numpy(draws.uniform(1.0, 1.6)).float(),
         sky=torch.from_numpy(np.stack(sky, axis=1)).float(),
         sun=torch.from_numpy(np.stack(sun, axis=-1)).float(),
     )

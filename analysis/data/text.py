@@ -151,7 +151,7 @@ def save_stream(stream: TokenStream, path: Path | str) -> Path:
         "byte_lengths": stream.byte_lengths,
         "header": np.array(json.dumps(header | {"sha256": check})),
     }
-    return write_atomically(Path(path), lambda file: np.savez(file, **arrays))
+    return write_atomically(Path(path), lambda file: np.savez(file, allow_pickle=False, **arrays))
 
 
 def load_training_corpus(path: Path | str) -> TokenStream:
