@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.errors import ReportError
+from analysis.records import Kind, Record
 from analysis.spec import Family, InnerLoop, Loops, difference_text, from_dict, ladder
 
 NO_DIFFERENCE = "run as trained"
@@ -39,31 +40,33 @@ class Caption:
 
 def caption(
     shown: str,
-    records: Iterable[Any] = (),
+    records: Iterable[Record] = (),
     *,
     command: str = "",
     notes: Sequence[str] = (),
 ) -> Caption:
-    """Return the caption of a figure drawn from `records` (objects of `analysis.records.Record`).
+    """Return the caption of a figure drawn from `records`.
 
-    `shown` is the author's sentence; specifications, seeds, samples, device and commit are read from the records.
-    Raises ReportError when the records disagree on whether they were measured here or taken from the paper and
-    `shown` does not name the published ones.
+    `shown` is the author's sentence; specifications, seeds, samples, device, commit and, unless given, the command
+    are read from the records. Raises ReportError when published values stand among measured ones and `shown` does
+    not say so.
     """
     rows = list(records)
-    kinds = {str(getattr(row, "kind", "measured")) for row in rows}
-    if len(kinds) > 1 and "published" not in shown.lower():
+    measured = [row for row in rows if row.kind is Kind.MEASURED]
+    published = [row for row in rows if row.kind is Kind.PUBLISHED]
+    if measured and published and "published" not in shown.lower():
         raise ReportError(
             "expected a caption that names the published values among the measured ones, received "
             f"{shown!r}; say which are published"
         )
-    measured = [row for row in rows if str(getattr(row, "kind", "measured")) == "measured"]
+    sources = _unique(row.source for row in published)
+    notes = [*notes, *([f"published values from {_listed(sources)}"] if sources else [])]
     return Caption(
         shown=_sentence(shown), model=_model(measured), measured=_measurement(measured, command, notes)
     )
 
 
-def _model(rows: list[Any]) -> str:
+def _model(rows: list[Record]) -> str:
     if not rows:
         return ""
     pairs = [(_loops(row.trained_spec), _loops(row.run_spec)) for row in rows]
@@ -107,7 +110,8 @@ def nearest_name(loops: Mapping[str, InnerLoop]) -> str:
             edits = "" if dict(rung) == dict(loops) else difference_text(rung, loops)
             count = edits.count(" -> ")
             if best is None or count < best[0]:
-                best = (count, f"{family.title} {name}" + (f" edited ({edits})" if edits else ""))
+                shown = edits if count <= 3 else f"in {count} fields"
+                best = (count, f"{family.title} {name}" + (f" edited ({shown})" if edits else ""))
     if best is None:
         raise ReportError(
             f"expected the loops of a known family, received {', '.join(loops)}; check the record"
@@ -115,27 +119,24 @@ def nearest_name(loops: Mapping[str, InnerLoop]) -> str:
     return best[1]
 
 
-def _measurement(rows: list[Any], command: str, notes: Sequence[str]) -> str:
-    parts = [f"command {command}"] if command else []
-    if rows:
-        seeds = _unique(str(seed) for row in rows for seed in _sequence(row.seeds))
-        samples = sorted({int(row.samples) for row in rows if row.samples is not None})
-        parts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {_listed(seeds) if seeds else 'none'}")
-        if samples:
-            span = str(samples[0]) if len(samples) == 1 else f"{samples[0]} to {samples[-1]}"
-            parts.append(f"{span} {'sample' if samples == [1] else 'samples'} per point")
-        parts.append(f"device {_listed(_unique(str(row.device) for row in rows))}")
-        commits = _unique(str(row.commit)[:10] for row in rows if row.commit)
-        if commits:
-            parts.append(f"commit {_listed(commits)}")
+def _measurement(rows: list[Record], command: str, notes: Sequence[str]) -> str:
+    commands = [command] if command else _unique(row.command for row in rows if row.command)
+    parts = [f"command {_listed(commands)}"] if commands else []
+    seeds = _unique(str(seed) for row in rows for seed in row.seeds)
+    if seeds:
+        parts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {_listed(seeds, limit=8)}")
+    samples = sorted({row.samples for row in rows if row.samples is not None})
+    if samples:
+        span = str(samples[0]) if len(samples) == 1 else f"{samples[0]} to {samples[-1]}"
+        parts.append(f"{span} {'sample' if samples == [1] else 'samples'} per point")
+    for label, values in (
+        ("device", _unique(row.device for row in rows if row.device)),
+        ("commit", _unique(row.commit[:10] for row in rows if row.commit)),
+    ):
+        if values:
+            parts.append(f"{label} {_listed(values)}")
     parts.extend(note.strip().rstrip(".") for note in notes)
     return _sentence("; ".join(parts)) if parts else ""
-
-
-def _sequence(value: Any) -> Sequence[Any]:
-    if value is None:
-        return ()
-    return value if isinstance(value, (tuple, list)) else (value,)
 
 
 def _listed(items: Sequence[str], limit: int = 4) -> str:

@@ -43,7 +43,7 @@ class Executed:
 
 def read_output(output: Path, source: Path) -> Any:
     """Read the executed notebook, or the source when nothing was saved, without the marker cells of the runner."""
-    notebook = nbformat.read(output if output.is_file() else source, as_version=4)
+    notebook = nbformat.read(output if output.is_file() else source, as_version=4)  # type: ignore[no-untyped-call]
     notebook.cells = [cell for cell in notebook.cells if ERROR_MARKER not in _tags(cell)]
     return notebook
 
@@ -77,7 +77,7 @@ def store(executed: Executed, output: Path) -> None:
     """Put a complete notebook into the cache by way of `output`, and drop all but the newest versions of it."""
     folder = paths.CACHE / "executed"
     folder.mkdir(parents=True, exist_ok=True)
-    nbformat.write(executed.notebook, output)
+    nbformat.write(executed.notebook, output)  # type: ignore[no-untyped-call]
     os.replace(output, folder / f"{executed.name}-{executed.key[:20]}.ipynb")
     versions = sorted(folder.glob(f"{executed.name}-{'?' * 20}.ipynb"), key=lambda file: file.stat().st_mtime)
     for old in versions[:-KEPT]:
@@ -89,7 +89,7 @@ def load(path: Path, key: str) -> Executed | None:
     file = paths.CACHE / "executed" / f"{path.stem}-{key[:20]}.ipynb"
     if not file.is_file():
         return None
-    notebook = nbformat.read(file, as_version=4)
+    notebook = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
     if notebook.metadata.get(STAMP, {}).get("key") != key:
         return None
     return Executed(name=path.stem, folder=path.parent, notebook=notebook, key=key, cached=True)

@@ -48,7 +48,9 @@ class Shown:
             "figure": {"name": self.name, "alt": self.alt, "caption": self.caption.parts(), "csv": self.table}
         }
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:
+    def _repr_mimebundle_(
+        self, include: Any = None, exclude: Any = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         image = base64.b64encode(self.svg.encode()).decode()
         page = (
             f'<figure style="margin:0"><img alt="{html.escape(self.alt)}" style="background:#fff;max-width:100%" '
@@ -126,7 +128,7 @@ def _draw(fig: Figure, name: str) -> tuple[str, bytes]:
 
 
 def csv_text(table: Any, name: str) -> str:
-    """Return a table as CSV with `\\n` line ends; floats keep 10 significant digits, missing values are empty."""
+    """Return a table as CSV with Unix line ends; floats keep 10 significant digits, missing values are empty."""
     header, rows = _columns(table, name)
     if not header or not rows:
         raise ReportError(

@@ -17,6 +17,15 @@ from analysis.publish.outputs import Outputs, code_html, parameters_html, plain_
 from analysis.publish.provenance import STAMP
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
+SHOWN = (  # the form of an output that the report takes, best first
+    "image/svg+xml",
+    "text/html",
+    "text/markdown",
+    "text/latex",
+    "image/png",
+    "image/jpeg",
+    "text/plain",
+)
 TITLE_TAG = "title-page"  # its outputs are copied to the title page of the PDF
 
 
@@ -69,20 +78,12 @@ def describe_failure(executed: Executed) -> str:
 
 def _exporter(executed: Executed, text: Text, outputs: Outputs) -> Any:
     from nbconvert import HTMLExporter
+    from traitlets.config import Config
 
-    exporter = HTMLExporter(template_name="fragment", extra_template_basedirs=[str(TEMPLATES)])
-    priority = [
-        "image/svg+xml",
-        "text/html",
-        "text/markdown",
-        "text/latex",
-        "image/png",
-        "image/jpeg",
-        "text/plain",
-    ]
-    exporter.config.NbConvertBase.display_data_priority = priority
-    exporter = HTMLExporter(
-        config=exporter.config, template_name="fragment", extra_template_basedirs=[str(TEMPLATES)]
+    exporter: Any = HTMLExporter(  # type: ignore[no-untyped-call]
+        config=Config({"NbConvertBase": {"display_data_priority": list(SHOWN)}}),
+        template_name="fragment",
+        extra_template_basedirs=[str(TEMPLATES)],
     )
     values = executed.notebook.metadata.get(STAMP, {}).get("parameters", {})
     filters = {

@@ -47,7 +47,10 @@ class Outputs:
         link = f'<a class="number" href="#{anchor}">Figure <span data-number="{anchor}"></span></a>'
         parts = "".join(_part(label, text, first=label == "Shown") for label, text in described["caption"])
         data = base64.b64encode(described["csv"].encode()).decode()
-        download = f'<p class="detail"><a download="{described["name"]}.csv" href="data:text/csv;base64,{data}">Data (CSV)</a></p>'
+        address = f"data:text/csv;base64,{data}"
+        download = (
+            f'<p class="detail"><a download="{described["name"]}.csv" href="{address}">Data (CSV)</a></p>'
+        )
         return (
             f'<figure id="{anchor}"><div class="{_kind(svg)}" role="img" aria-label="{alt}">{self._svg(svg, anchor)}</div>'
             f"<figcaption><p>{link} {parts}{'' if self.printed else download}</figcaption></figure>"

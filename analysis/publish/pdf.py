@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from analysis.errors import DependencyError, ParameterError, ReportError, closest
 from analysis.publish.fragments import Fragment
@@ -141,7 +142,7 @@ def _write_outlined(content: bytes, fragments: Sequence[Fragment], target: Path,
     writer = PdfWriter(clone_from=reader)
     if not reader.outline:
         for part in fragments:
-            parent = None
+            parent: Any = None
             for heading in part.headings:
                 place = places.get(heading.anchor)
                 if heading.level > 2 or place is None:
@@ -149,7 +150,7 @@ def _write_outlined(content: bytes, fragments: Sequence[Fragment], target: Path,
                 number = reader.get_destination_page_number(place)
                 spot = Fit.xyz(left=0, top=float(place.top)) if place.top is not None else Fit.fit()
                 owner = parent if heading.level == 2 else None
-                entry = writer.add_outline_item(plain(heading.html), number, owner, fit=spot)
+                entry = writer.add_outline_item(plain(heading.html), number, parent=owner, fit=spot)
                 parent = entry if heading.level == 1 else parent
     writer.add_metadata({"/Title": title})
     writer.write(target)

@@ -153,7 +153,7 @@ def _keep_partial(executed: Sequence[Executed], build: Build, stage: Path, targe
     for entry in executed:
         if entry.failure is None:
             continue
-        nbformat.write(entry.notebook, folder / f"{entry.name}.ipynb")
+        nbformat.write(entry.notebook, folder / f"{entry.name}.ipynb")  # type: ignore[no-untyped-call]
         _write_page([entry], build, folder / f"{entry.name}.html")
     _write_page(executed, build, folder / "index.html")
     shutil.rmtree(target / "failed", ignore_errors=True)

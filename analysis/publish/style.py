@@ -86,12 +86,17 @@ BACKENDS = _looks(
 )
 
 
+RUNG_NAMES = {"baseline": "Baseline"} | {f"v{number}": f"Variant {number}" for number in range(1, 7)}
+"""The keys of the ladder's rungs, which `look` takes as well."""
+
+
 def look(name: str) -> Look:
     """Return the look of a named variant, family, recorded quantity or backend.
 
     Raises ReportError for an unknown name: an improvised colour would differ from figure to figure.
     """
     known = {entry.name: entry for entry in (*VARIANTS, *FAMILIES, *QUANTITIES, *BACKENDS)}
+    name = RUNG_NAMES.get(name, name)
     if name not in known:
         raise ReportError(
             f"expected a name that the figure style knows, received {name!r}{closest(name, known)}; "
@@ -146,7 +151,7 @@ _RC: dict[str, Any] = {
 }
 
 
-def rc() -> dict[str, Any]:
+def rc() -> Any:
     """Return the matplotlib settings of the style, colour cycle included."""
     from cycler import cycler
 

@@ -17,7 +17,15 @@ WIDE = 8  # columns; wider tables are set smaller on paper
 def set_tables(content: str) -> str:
     """Return HTML in which every table is set in the report's way; what is not a table stays as it is."""
     content = _SCOPED.sub("", content).replace(' border="1"', "").replace(' style="text-align: right;"', "")
-    return _TABLE.sub(lambda match: _boxed(_aligned(_without_row_numbers(match.group()))), content)
+    return _TABLE.sub(lambda match: _boxed(_aligned(_without_row_numbers(_headed(match.group())))), content)
+
+
+def _headed(table: str) -> str:
+    """Give a table whose first row holds heads alone the <thead> that paper repeats and scripts look for."""
+    first = _ROW.search(table)
+    if "<thead" in table or first is None or {tag for tag, *_ in _CELL.findall(first.group())} != {"th"}:
+        return table
+    return table.replace(first.group(), f"<thead>{first.group()}</thead>", 1)
 
 
 def _boxed(table: str) -> str:

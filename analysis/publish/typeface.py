@@ -45,12 +45,10 @@ def _reduced(file: str) -> str:
     reducer.subset(font)
     # The originals reserve room for towering symbols; without this a heading's line reaches over the page's edge.
     size = font["head"].unitsPerEm
-    for table, names in (
-        ("hhea", ("ascent", "descent", "lineGap")),
-        ("OS/2", ("sTypoAscender", "sTypoDescender", "sTypoLineGap")),
-    ):
-        for name, share in zip(names, (ASCENT, -DESCENT, 0.0), strict=True):
-            setattr(font[table], name, round(share * size))
+    line, typographic = font["hhea"], font["OS/2"]
+    line.ascent = typographic.sTypoAscender = round(ASCENT * size)
+    line.descent = typographic.sTypoDescender = -round(DESCENT * size)
+    line.lineGap = typographic.sTypoLineGap = 0
     stream = io.BytesIO()
     subset.save_font(font, stream, options)
     return base64.b64encode(stream.getvalue()).decode()

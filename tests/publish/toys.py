@@ -91,7 +91,7 @@ METHOD = (
         "ax.set_xlabel('inner steps $k$'); ax.set_ylabel('inner loss after the update'); ax.legend()\n"
         "save_figure(fig, 'step-sweep', table,\n"
         "            Caption(shown='Inner loss after the update against the number of inner steps; the loss falls.',\n"
-        "                    model='trained with LaCT-LM baseline; run with 5 specifications; difference: steps: 1 -> 0, 2, 4, 8.',\n"
+        "                    model='trained with LaCT-LM baseline; difference: steps: 1 -> 0, 2, 4, 8.',\n"
         "                    measured='command analysis probe steps; seeds 0, 1, 2; 16 samples per point; device cpu.'),\n"
         "            alt='One falling line: the inner loss drops from 1 to 0.07 between 0 and 8 inner steps.')"
     ),
