@@ -11,7 +11,7 @@ from analysis.errors import CheckpointError, InputError, UnsupportedSpecError
 from analysis.models.lact_nvs import LaCTNVS
 from analysis.models.lact_nvs_config import LOOP, FastWeights, FeedForward, LaCTNVSConfig, SelfAttention
 from analysis.models.lact_nvs_rays import camera_rays, images_from_tokens, view_tokens
-from analysis.spec import Family, Linear, Order, Trained, baseline
+from analysis.spec import Family, Linear, Order, PerTokenRate, Trained, baseline
 from tests.models.lact_nvs_cases import EXACT, FROZEN, TINY, cameras, gap, make_batch, make_host
 
 
@@ -60,8 +60,10 @@ def test_malformed_batches_are_refused():
 
 def test_loops_without_parameters_or_meaning_are_refused():
     host, batch = make_host(loops=FROZEN), make_batch()
-    with pytest.raises(UnsupportedSpecError, match="trained without them"):
+    with pytest.raises(UnsupportedSpecError, match="train a checkpoint with this lr"):
         host.edit(trained=Trained.ALL)(batch)
+    with pytest.raises(UnsupportedSpecError, match="trained without them"):
+        host.edit(lr=PerTokenRate(shared=True))(batch)
     with pytest.raises(UnsupportedSpecError, match="keeps the parameters"):
         make_host().edit(network=Linear())
     with pytest.raises(InputError, match="update_tokens needs"):
