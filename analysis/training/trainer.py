@@ -1,0 +1,128 @@
+"""Train one recipe: a progress bar, a state to resume from, a checkpoint at the end.
+
+One process: `train(find("lact_lm-baseline"))`. Several: `torchrun --nproc-per-node 8 -m analysis train NAME`, the same
+batches and, up to rounding, the same numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from analysis import paths
+from analysis.models.evaluation import Evaluation
+from analysis.training.distributed import join
+from analysis.training.recipes import Recipe
+from analysis.training.run import Run, Stopwatch
+from analysis.training.tasks import Task, load_task
+
+LOG = logging.getLogger(__name__)
+CHECK_EVERY = {"cpu": 10, "cuda": 250}
+"""Steps between two looks at the losses, by kind of device: a look makes the host wait for the device."""
+
+
+def train(
+    recipe: Recipe,
+    folder: Path | str | None = None,
+    *,
+    device: str | torch.device | None = None,
+    task: Task | None = None,
+    corpus: Path | None = None,
+    data: Path | None = None,
+    graph: str = "auto",
+    resume: bool = True,
+    save_seconds: float = 300.0,
+    commit_name: str | None = None,
+    progress: bool = True,
+) -> Evaluation | None:
+    """Train a recipe into `folder` (default: checkpoints/<name>-s<seed>) and return the final evaluation.
+
+    An interrupted run (Ctrl-C, or a kill) leaves `resume.pt`, from which the next call continues; on a CPU the result is the
+    one of an uninterrupted run, bit for bit. Under torchrun all processes call this; only the first returns an evaluation.
+
+    Args:
+        recipe: what to train.
+        folder: where the checkpoint goes.
+        device: None takes the first CUDA device, else the CPU.
+        task: the data, if already loaded; else `corpus` and `data` are handed to `load_task`.
+        corpus: folder with the exported text corpus.
+        data: folder of real data, for recipes that name a source.
+        graph: auto, on or off: whether the whole step is captured as a CUDA graph.
+        resume: continue an unfinished run found in the folder.
+        save_seconds: time between two writes of the state.
+        commit_name: git commit to record where no repository is.
+        progress: show a progress bar.
+
+    Raises:
+        DivergedError: the outer loss is not finite.
+        CheckpointError: the folder holds the state of another recipe.
+    """
+    team = join(device)
+    folder = Path(folder) if folder is not None else paths.CHECKPOINTS / recipe.folder
+    task = task or load_task(recipe, team.device, corpus, data)
+    run = Run(recipe, task, team, folder, graph=graph, resume=resume, commit_name=commit_name)
+    if team.leads:
+        LOG.info("%s: %d steps on %s; %s", recipe.folder, recipe.steps, team.device, run.graph_reason)
+    every = CHECK_EVERY.get(team.device.type, 10)
+    watch, since_save = Stopwatch(), 0.0
+    shown = tqdm(total=recipe.steps, initial=run.step, desc=recipe.folder, disable=not (progress and team.leads))
+    with shown, Interruption() as interruption:
+        while not run.done:
+            # Several processes must agree to stop, so they look at the same steps; one process looks at every step.
+            stretch = min(every - run.step % every, recipe.steps - run.step)
+            for _ in range(stretch):
+                run.advance(1)
+                shown.update(1)
+                if team.world == 1 and interruption.requested:
+                    break
+            passed = watch.lap()
+            run.seconds += passed
+            since_save += passed
+            if team.any(interruption.requested):
+                run.save_state()
+                raise KeyboardInterrupt(f"stopped at step {run.step}; the next call continues from {folder}")
+            shown.set_postfix(loss=f"{run.check():.3f}")
+            if since_save >= save_seconds:
+                run.save_state()
+                since_save = 0.0
+    run.seconds += watch.lap()
+    return run.finish()
+
+
+class Interruption:
+    """Within the context, Ctrl-C and SIGTERM set `requested` instead of stopping mid-step; a second Ctrl-C stops at once."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._request)
+        return self
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.requested = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def log_to_terminal() -> None:
+    """Show the log of this package on standard error, for programs that set up no logging of their own."""
+    logging.basicConfig(stream=sys.stderr, level=os.environ.get("LOGLEVEL", "INFO"), format="%(asctime)s %(message)s")
