@@ -55,10 +55,12 @@ def chunked_updates(spec: InnerLoop, inputs: Inputs) -> ChunkedUpdates:
     updating = inputs.tokens(0, inputs.num_update_tokens)
     pieces = list(chunks(spec, updating.num_tokens))
     sizes = tuple(piece.stop - piece.start for piece in pieces)
-    counts = torch.tensor(sizes, dtype=inputs.k.dtype, device=inputs.k.device).view(-1, 1, 1)
     ones = torch.ones_like(updating.k[..., :1])
     weight = by_chunk(ones * inside_rates(spec, updating)[last] * spec.loss.scale, sizes[0])
     if spec.loss.reduction is Reduction.MEAN:
+        # filled on the device: a copy from the host could not be captured in a CUDA graph
+        counts = weight.new_full((len(sizes), 1, 1), sizes[0])
+        counts[-1] = sizes[-1]
         weight = weight / counts
     gates = [updating.tokens(piece.start, piece.stop) for piece in pieces]
     return ChunkedUpdates(
