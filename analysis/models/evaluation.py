@@ -117,21 +117,23 @@ def evaluate(
     progress: Callable[[int], None] | None = None,
     *,
     token_bytes: Tensor | None = None,
+    forward: Callable[[Mapping[str, Tensor]], Tensor] | None = None,
     resamples: int = 1000,
     seed: int = 0,
 ) -> Evaluation:
     """Run a host over batches and return its task metric.
 
     limit: stop after this many examples. progress: called with the number of examples done after each batch.
-    token_bytes: [V] UTF-8 bytes of each token of the vocabulary, for bits per byte. resamples, seed: of the bootstrap.
+    token_bytes: [V] UTF-8 bytes of each token of the vocabulary, for bits per byte. forward: called in place of the host, for
+    a caller that records sites on the way. resamples, seed: of the bootstrap.
 
     Raises `InputError` when there is no example to evaluate.
     """
-    module = unwrap(host).host if isinstance(host, EditedHost) else unwrap(host)
+    module = host.host if isinstance(host, EditedHost) else unwrap(host)
     was_training = module.training
     module.eval()
     try:
-        per_example = _collect(host, batches, limit, progress, token_bytes)
+        per_example = _collect(host, forward or host, batches, limit, progress, token_bytes)
     finally:
         module.train(was_training)
     estimates = {
@@ -157,6 +159,7 @@ def evaluate(
 @torch.no_grad()
 def _collect(
     host: AnyHost,
+    forward: Callable[[Mapping[str, Tensor]], Tensor],
     batches: Iterable[Mapping[str, Tensor]],
     limit: int | None,
     progress: Callable[[int], None] | None,
@@ -173,7 +176,7 @@ def _collect(
         moved = {name: tensor[:kept].to(device) for name, tensor in batch.items()}
         if token_bytes is not None:
             moved["token_bytes"] = token_bytes.to(device)
-        for name, values in unwrap(host).metrics(host(moved), moved).items():
+        for name, values in unwrap(host).metrics(forward(moved), moved).items():
             columns.setdefault(name, []).append(values.double().cpu())
         done += kept
         if progress is not None:

@@ -1,0 +1,96 @@
+"""Paired differences between two records that measured the same examples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from analysis.errors import RecordError
+from analysis.records import Record, select
+from analysis.statistics import interval
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a metric changed from one run to another on the same examples, with a 95 % bootstrap interval over them."""
+
+    value: float
+    low: float
+    high: float
+    unit: str
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval lies on one side of no change."""
+        return self.low > 0 or self.high < 0
+
+    def __str__(self) -> str:
+        return f"{self.value:+.2f} [{self.low:+.2f}, {self.high:+.2f}] {self.unit}"
+
+
+def change(before: Record, after: Record) -> Change:
+    """Return the change of the task metric: % of perplexity, dB of PSNR, points of top-1.
+
+    Raises:
+        RecordError: the records hold no per-example values, or measured different examples or metrics.
+    """
+    if before.metric != after.metric or before.data != after.data:
+        raise RecordError(
+            f"a paired change needs one metric on the same data, received {before.metric} and {after.metric}; "
+            "measure both on one task."
+        )
+    sides = [record.extra.get("per_example") for record in (before, after)]
+    if any(side is None for side in sides) or len(sides[0]) != len(sides[1]):
+        raise RecordError(
+            "a paired change needs records with the same examples, received others; measure both again."
+        )
+    differences = np.asarray(sides[1]) - np.asarray(sides[0])
+    found = interval(differences, "bootstrap") if len(differences) > 1 else None
+    ends = (found.mean, found.low, found.high) if found else (float(differences[0]),) * 3
+    if before.metric == "perplexity":
+        return Change(*(100 * math.expm1(end) for end in ends), "% perplexity")
+    if before.metric == "top1":
+        return Change(*(100 * end for end in ends), "points")
+    return Change(*ends, before.unit)
+
+
+def one(records: Iterable[Record], metric: str, **parameters: Any) -> Record:
+    """Return the single record with this metric and these parameters.
+
+    Raises:
+        RecordError: none or several match.
+    """
+    found = select(records, metric=metric, parameters=parameters)
+    if len(found) != 1:
+        raise RecordError(
+            f"expected one record of {metric} with {parameters}, found {len(found)}; run the probe again."
+        )
+    return found[0]
+
+
+def task_record(records: Iterable[Record], **parameters: Any) -> Record:
+    """Return the record of the task metric (the one with per-example values) among those with these parameters."""
+    found = [record for record in select(records, parameters=parameters) if "per_example" in record.extra]
+    if len(found) != 1:
+        raise RecordError(
+            f"expected one task record with {parameters}, found {len(found)}; run the probe again."
+        )
+    return found[0]
+
+
+def has(records: Iterable[Record], **parameters: Any) -> bool:
+    """Return whether any record has these parameters."""
+    return bool(select(records, parameters=parameters))
+
+
+def by_parameter(records: Iterable[Record], metric: str, name: str) -> Mapping[Any, Record]:
+    """Return the records of one metric keyed by a parameter, in the order measured."""
+    return {
+        record.parameters[name]: record
+        for record in records
+        if record.metric == metric and name in record.parameters
+    }

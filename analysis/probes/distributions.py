@@ -1,0 +1,163 @@
+"""How Q differs from K, and V from O, in every layer of a trained host (section 4.3, Figure 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from analysis.errors import ParameterError
+from analysis.models.host import EditedHost, Host
+from analysis.models.sites import Tape
+from analysis.probes.embedding import Embedding, embed
+from analysis.probes.measure import device_name, module_of, specs
+from analysis.probes.mismatch import check_cloud, compare
+from analysis.probes.task import Task
+from analysis.records import Record, Store, code_digest
+from analysis.records.provenance import commit, versions
+
+PAIRS = (("q", "k"), ("v", "o"))
+
+
+@dataclass(frozen=True)
+class Clouds:
+    """Sampled vectors of one loop of one layer: q, k, v, o as [points, width], heads and tokens mixed."""
+
+    site: str
+    points: dict[str, np.ndarray]
+
+
+def capture(
+    host: Host | EditedHost, task: Task, *, vectors: int = 600, loop: str | None = None, seed: int = 0
+) -> list[Clouds]:
+    """Record q, k, v and o of every layer and draw the same `vectors` (example, head, token) triples from each.
+
+    A fresh draw per batch keeps memory to what is kept. For hosts with several loops, `loop` chooses one (default: the first).
+
+    Raises:
+        ParameterError: vectors below 1.
+        InputError: the host has no such site.
+    """
+    if vectors < 1:
+        raise ParameterError(f"vectors must be at least 1, received {vectors}; ask for a few hundred.")
+    module = module_of(host)
+    prefixes = _prefixes(module, loop)
+    names = [f"{prefix}{kind}" for prefix in prefixes for kind in "qkvo"]
+    batches = list(task.batches())
+    share = -(-vectors // len(batches))
+    generator = torch.Generator().manual_seed(seed)
+    kept: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    for batch in batches:
+        chosen: dict[str, Tensor] = {}
+
+        def sample(name: str, tensor: Tensor, chosen: dict[str, Tensor] = chosen) -> Tensor:
+            flat = tensor.flatten(0, 2)
+            if "index" not in chosen:
+                chosen["index"] = torch.randperm(len(flat), generator=generator)[:share].to(flat.device)
+            return flat[chosen["index"]]
+
+        tape = Tape(names, reduce=sample)
+        with torch.no_grad():
+            module(batch, loops=host.loops, tape=tape)
+        for name, tensor in tape.items():
+            kept[name].append(tensor.float().cpu().numpy())
+    return [
+        Clouds(prefix.rstrip("."), {kind: np.concatenate(kept[prefix + kind])[:vectors] for kind in "qkvo"})
+        for prefix in prefixes
+    ]
+
+
+def _prefixes(module: Any, loop: str | None) -> list[str]:
+    name = loop if loop is not None else next(iter(module.loops))
+    inner = module.loop_prefix(name)
+    return [f"layers.{index}.{inner}" for index in range(module.num_layers)]
+
+
+def mismatch(
+    host: Host | EditedHost,
+    task: Task,
+    *,
+    vectors: int = 600,
+    permutations: int = 200,
+    loop: str | None = None,
+    store: Store | None = None,
+) -> tuple[Record, ...]:
+    """Measure the Q/K and V/O mismatch of every layer; one record per layer, pair and measure, cached by content.
+
+    A pair whose vectors carry no distribution (no spread, not finite, too few) gives no record; `explain_gaps` says why.
+    """
+    module = module_of(host)
+    base = {
+        "question": "distribution mismatch",
+        "checkpoint": module.checkpoint.digest if module.checkpoint is not None else "",
+        "trained_spec": specs(host.trained_loops),
+        "run_spec": specs(host.loops),
+        "data": task.digest,
+        "seeds": ()
+        if getattr(module.checkpoint, "manifest", None) is None
+        else (module.checkpoint.manifest.seed,),
+        "samples": task.samples,
+        "device": device_name(next(module.parameters()).device),
+    }
+    settings = {"family": host.family.value, "loop": loop or next(iter(module.loops)), "vectors": vectors}
+    inputs = {**base, **settings, "permutations": permutations, "code": code_digest()}
+
+    def compute() -> list[Record]:
+        rows = []
+        for clouds in capture(host, task, vectors=vectors, loop=loop):
+            for pair in PAIRS:
+                rows += _pair(base, settings, clouds, pair, permutations)
+        return rows
+
+    return (store or Store()).cached_all(inputs, compute)
+
+
+def _pair(
+    base: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    clouds: Clouds,
+    pair: tuple[str, str],
+    permutations: int,
+) -> list[Record]:
+    a, b = (clouds.points[kind] for kind in pair)
+    if check_cloud(a) or check_cloud(b):
+        return []
+    found = compare(a, b, permutations=permutations)
+    where = {**settings, "layer": int(clouds.site.split(".")[1]), "pair": "/".join(pair).upper()}
+    return [
+        Record(
+            **base,
+            metric=name,
+            value=value,
+            parameters=where,
+            versions=versions(),
+            commit=commit(),
+            command="probe distributions",
+            extra={"width": found.width},
+        )
+        for name, value in found.as_dict().items()
+    ]
+
+
+def explain_gaps(clouds: list[Clouds]) -> list[str]:
+    """Return one sentence for every cloud that carries no distribution, for the report to show in its place."""
+    return [
+        f"{cloud.site}.{kind}: {why}"
+        for cloud in clouds
+        for kind, points in cloud.points.items()
+        if (why := check_cloud(points))
+    ]
+
+
+def embed_pairs(clouds: Clouds, *, perplexity: float = 30.0, seed: int = 0) -> dict[str, Embedding]:
+    """Return the t-SNE of Q with K and of V with O of one layer."""
+    return {
+        "/".join(pair).upper(): embed(
+            {kind: clouds.points[kind] for kind in pair}, perplexity=perplexity, seed=seed
+        )
+        for pair in PAIRS
+    }

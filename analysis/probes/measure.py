@@ -1,0 +1,191 @@
+"""One measurement: a host on a task, its task metric and what its inner loops did, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from analysis.models.evaluation import evaluate
+from analysis.models.host import EditedHost, Host, unwrap
+from analysis.models.sites import Replace, Tape
+from analysis.probes.task import Task
+from analysis.records import Record, Store, code_digest
+from analysis.records.provenance import commit, versions
+from analysis.spec import Loops, to_dict
+from analysis.statistics import interval
+
+_PER_EXAMPLE = {"perplexity": "nll", "psnr": "psnr", "top1": "correct"}
+INNER = ("inner_loss_before", "inner_loss_after", "update_norm")
+
+
+class _InnerLosses:
+    """Collects, batch by batch, the inner losses and update sizes of every example, by layer."""
+
+    def __init__(self, host: Host | EditedHost, replace: Mapping[str, Replace]) -> None:
+        names = [name for name in host.sites() if name.rsplit(".", 1)[-1] in INNER]
+        updates = any(loop.moving for loop in host.loops.values())
+        self.tape = Tape(names if updates else (), replace=replace)
+        self.host = host
+        self.rows: dict[str, list[Tensor]] = {}
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        output = self.host(batch, tape=self.tape)
+        for name, tensor in self.tape.items():
+            self.rows.setdefault(name, []).append(tensor.double().flatten(1).mean(1).cpu())
+        return output
+
+    def per_example(self, kind: str) -> Tensor | None:
+        """Mean over layers of the sum over a layer's loops, [examples]."""
+        found = {name: torch.cat(rows) for name, rows in self.rows.items() if name.endswith("." + kind)}
+        if not found:
+            return None
+        return torch.stack(list(found.values())).sum(0) / self.host.num_layers
+
+    def by_site(self, kind: str) -> dict[str, float]:
+        return {
+            name.removesuffix("." + kind): float(torch.cat(rows).mean())
+            for name, rows in self.rows.items()
+            if name.endswith("." + kind)
+        }
+
+
+def specs(loops: Loops) -> dict[str, Any]:
+    """Return loops as plain dictionaries, for a record."""
+    return {name: to_dict(loop) for name, loop in loops.items()}
+
+
+def module_of(host: Host | EditedHost) -> Host:
+    """Return the module itself, out of an edit, `torch.compile` or a data-parallel wrapper."""
+    return host.host if isinstance(host, EditedHost) else unwrap(host)
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of the hardware that ran: 'cpu', or the GPU's own name."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def measure(
+    question: str,
+    host: Host | EditedHost,
+    task: Task,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    replace: Mapping[str, Replace] | None = None,
+    command: str = "",
+    store: Store | None = None,
+) -> tuple[Record, ...]:
+    """Evaluate `host` on `task` and return the task metric first, then inner losses and update size; cached by content.
+
+    `replace` intervenes at named sites; such a run must be told apart by its `parameters`.
+    """
+    host = host if isinstance(host, EditedHost) else unwrap(host)
+    base = _base(question, host, task, dict(parameters or {}), command)
+    inputs = {
+        **{k: v for k, v in base.items() if k not in ("versions", "commit", "command")},
+        "code": code_digest(),
+    }
+    return (store or Store()).cached_all(inputs, lambda: _measure(base, host, task, replace or {}))
+
+
+def _base(
+    question: str, host: Host | EditedHost, task: Task, parameters: dict[str, Any], command: str
+) -> dict[str, Any]:
+    module = module_of(host)
+    manifest = getattr(module.checkpoint, "manifest", None)
+    seed = getattr(manifest, "seed", None)
+    device = next(module.parameters()).device
+    return {
+        "question": question,
+        "checkpoint": module.checkpoint.digest if module.checkpoint is not None else "",
+        "trained_spec": specs(host.trained_loops),
+        "run_spec": specs(host.loops),
+        "data": task.digest,
+        "seeds": () if seed is None else (seed,),
+        "samples": task.samples,
+        "device": device_name(device),
+        "parameters": {"family": host.family.value, "backend": module.backend, **parameters},
+        "versions": versions(),
+        "commit": commit(),
+        "command": command,
+    }
+
+
+def _measure(
+    base: Mapping[str, Any], host: Host | EditedHost, task: Task, replace: Mapping[str, Replace]
+) -> tuple[Record, ...]:
+    inner = _InnerLosses(host, replace)
+    with tqdm(total=task.samples, desc=base["question"], leave=False) as bar:
+        found = evaluate(
+            host,
+            task.batches(),
+            progress=lambda done: bar.update(done - bar.n),
+            token_bytes=task.token_bytes,
+            forward=inner.forward,
+        )
+    each = found.per_example[_PER_EXAMPLE[found.metric]]
+    if found.metric == "perplexity":
+        each = each / found.per_example["tokens"]
+    records = [
+        _record(
+            base,
+            found.metric,
+            found.unit,
+            found.value,
+            found.ci_low,
+            found.ci_high,
+            {
+                "per_example": [round(float(value), 6) for value in each],
+                "definition": found.definition,
+                "lower_is_better": found.lower_is_better,
+            },
+        )
+    ]
+    records += [
+        _record(base, name, other.unit, other.value, other.ci_low, other.ci_high, {})
+        for name, other in found.others.items()
+    ]
+    if found.metric == "perplexity":
+        curve = [round(float(value), 5) for value in found.mean_by_position()]
+        records[1] = records[1].edit(extra={"by_position": curve})
+    for kind in INNER:
+        values = inner.per_example(kind)
+        if values is not None:
+            records.append(_inner_record(base, kind, values, inner.by_site(kind)))
+    return tuple(records)
+
+
+def _inner_record(base: Mapping[str, Any], kind: str, values: Tensor, by_site: dict[str, float]) -> Record:
+    finite = bool(torch.isfinite(values).all())
+    if finite and len(values) > 1:
+        found = interval(values.numpy(), "bootstrap")
+        bounds = (found.mean, found.low, found.high)
+    else:
+        bounds = (float(values.mean()), None, None)
+    return _record(base, kind, "", *bounds, {"by_site": by_site})
+
+
+def _record(
+    base: Mapping[str, Any],
+    metric: str,
+    unit: str,
+    value: float,
+    low: float | None,
+    high: float | None,
+    extra: dict[str, Any],
+) -> Record:
+    numbers = [number for number in (value, low, high) if number is not None]
+    diverged = not all(torch.isfinite(torch.tensor(numbers)))
+    return Record(
+        **base,
+        metric=metric,
+        unit=unit,
+        value=value,
+        ci_low=low,
+        ci_high=high,
+        extra=extra,
+        diverged=diverged,
+    )

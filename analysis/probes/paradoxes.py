@@ -1,0 +1,124 @@
+"""The paper's empirical contradictions to memorisation as edits of a trained host (section 4).
+
+Each probe is a family of edits and one measurement. They edit a frozen model; the paper retrains for ascent and for Q -> K
+(sections 4.2, 4.4), which is another experiment: there the checkpoint itself carries the edited loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from analysis.errors import ParameterError
+from analysis.models.host import EditedHost, Host
+from analysis.probes.measure import measure
+from analysis.probes.task import Task
+from analysis.records import Record, Store
+from analysis.spec import Direction, QuerySource
+
+AnyHost = Host | EditedHost
+Records = tuple[Record, ...]
+
+
+def evaluation(host: AnyHost, task: Task, *, store: Store | None = None) -> Records:
+    """Measure a host as it is: the task metric, inner losses before and after the update, size of the update."""
+    return measure("evaluation", host, task, store=store, command="probe evaluation")
+
+
+def inner_steps(
+    host: AnyHost,
+    task: Task,
+    steps: Sequence[int] = (1, 2, 3, 4, 6, 8),
+    *,
+    step_size: float = 1.0,
+    store: Store | None = None,
+) -> Records:
+    """Sweep the number of inner steps at test time (section 4.1, Figure 1); zero steps, the frozen network, come first.
+
+    `k` steps are k complete optimiser steps on the same chunk, the gradient evaluated anew at each. `step_size` multiplies
+    every step after the transform. Column k=1 with step size 1 is the host as trained.
+
+    Raises:
+        ParameterError: no steps, or one below 1.
+    """
+    if not steps or any(isinstance(k, bool) or not isinstance(k, int) or k < 1 for k in steps):
+        raise ParameterError(
+            f"steps must be integers of at least 1, received {list(steps)}; zero steps are always measured as well."
+        )
+    if not (math.isfinite(step_size) and step_size > 0):
+        raise ParameterError(
+            f"step_size must be a positive number, received {step_size}; 1.0 leaves the step as trained."
+        )
+    command = f"probe steps --set steps={','.join(map(str, steps))}"
+    rows: list[Record] = []
+    for k in (0, *steps):
+        edited = host.edit(lambda spec: spec.frozen()) if k == 0 else host.edit(steps=k, step_size=step_size)
+        named = {"inner_steps": k, "step_size": step_size}
+        rows += measure("inner steps", edited, task, parameters=named, store=store, command=command)
+    return tuple(rows)
+
+
+def gradient_ascent(host: AnyHost, task: Task, *, store: Store | None = None) -> Records:
+    """Flip the sign of the inner update of a frozen host, beside the host as it is and with no update at all."""
+    return _arms(
+        "gradient ascent on the frozen model",
+        host,
+        task,
+        {
+            "as trained": lambda h: h,
+            "ascent": lambda h: h.edit(lambda spec: spec.edit(direction=_opposite(spec.direction))),
+            "no update": lambda h: h.edit(lambda spec: spec.frozen()),
+        },
+        store=store,
+        command="probe ascent",
+    )
+
+
+def _opposite(direction: Direction) -> Direction:
+    return Direction.DESCENT if direction is Direction.ASCENT else Direction.ASCENT
+
+
+def query_to_key(host: AnyHost, task: Task, *, store: Store | None = None) -> Records:
+    """Replace Q by K in the inner loop of a frozen host, with the same swap in its softmax attention as a control.
+
+    The control runs where the host has softmax attention (LaCT): the window attention of the language model, the attention
+    within a view of the view-synthesis model.
+    """
+    question = "query replaced by key on the frozen model"
+    arms: dict[str, Callable[[AnyHost], AnyHost]] = {
+        "as trained": lambda h: h,
+        "query from key": lambda h: h.edit(query=QuerySource.KEY),
+        "no update": lambda h: h.edit(lambda spec: spec.frozen()),
+    }
+    rows = _arms(question, host, task, arms, store=store, command="probe query_to_key")
+    if any(site.endswith("attention.q") for site in host.sites()):
+        rows += measure(
+            question,
+            host,
+            task,
+            parameters={"arm": "query from key in softmax attention"},
+            replace={"layers.*.attention.q": _keys_for_queries},
+            store=store,
+            command="probe query_to_key",
+        )
+    return rows
+
+
+def _keys_for_queries(query: Tensor, together: Mapping[str, Tensor]) -> Tensor:
+    return together["k"]
+
+
+def _arms(
+    question: str,
+    host: AnyHost,
+    task: Task,
+    arms: Mapping[str, Callable[[AnyHost], AnyHost]],
+    **others: Any,
+) -> Records:
+    rows: list[Record] = []
+    for name, change in arms.items():
+        rows += measure(question, change(host), task, parameters={"arm": name}, **others)
+    return tuple(rows)

@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+import torch
+
+from analysis.errors import ParameterError
+from analysis.probes import distributions
+from analysis.probes.distributions import Clouds, capture, embed_pairs, explain_gaps, mismatch
+
+
+def test_capture_draws_matching_vectors_of_every_layer(case):
+    host, task = case
+    clouds = capture(host, task, vectors=40)
+    assert len(clouds) == host.num_layers
+    for cloud in clouds:
+        assert {points.shape[0] for points in cloud.points.values()} == {40}
+        assert cloud.points["q"].shape == cloud.points["k"].shape
+
+
+def test_q_and_k_come_from_the_same_tokens(language):
+    host, task = language
+    with torch.no_grad():
+        swapped = capture(host.edit(lambda spec: spec), task, vectors=30)
+    again = capture(host, task, vectors=30)
+    for one, two in zip(swapped, again, strict=True):
+        assert np.array_equal(one.points["q"], two.points["q"])
+
+
+def test_mismatch_records_every_layer_pair_and_measure(case, store):
+    host, task = case
+    rows = mismatch(host, task, vectors=60, permutations=20, store=store)
+    assert len(rows) == host.num_layers * 2 * 5
+    accuracies = [row.value for row in rows if row.metric == "classifier_accuracy"]
+    assert all(0 <= accuracy <= 1 for accuracy in accuracies)
+    assert {row.parameters["pair"] for row in rows} == {"Q/K", "V/O"}
+
+
+def test_a_layer_without_spread_is_left_out_and_explained(language, store, monkeypatch):
+    host, task = language
+    flat = Clouds("layers.0", {kind: np.ones((40, 4)) for kind in "qkvo"})
+    monkeypatch.setattr(
+        distributions, "capture", lambda *_, **__: [flat, *capture(host, task, vectors=40)[1:]]
+    )
+    rows = mismatch(host, task, vectors=40, permutations=20, store=store)
+    assert {row.parameters["layer"] for row in rows} == {1}
+    assert explain_gaps([flat])[0] == "layers.0.q: all points coincide"
+    assert embed_pairs(flat)["Q/K"].skipped
+
+
+def test_no_vectors_are_refused(language):
+    with pytest.raises(ParameterError, match="vectors must be at least 1"):
+        capture(*language, vectors=0)

@@ -1,0 +1,144 @@
+import math
+
+import pytest
+import torch
+
+from analysis.errors import DataError, InputError, ParameterError, RecordError
+from analysis.models.sites import Tape
+from analysis.probes import PROBES, evaluation_task, paradoxes, run
+from analysis.probes.comparison import by_parameter, change, one, task_record
+from analysis.probes.measure import measure
+from analysis.records import difference
+from analysis.spec import Family
+
+
+def test_the_first_step_is_the_host_as_trained_and_zero_steps_is_frozen(case, store):
+    host, task = case
+    rows = paradoxes.inner_steps(host, task, (1, 2), store=store)
+    as_trained = paradoxes.evaluation(host, task, store=store)
+    frozen = measure("frozen", host.edit(lambda spec: spec.frozen()), task, store=store)
+    assert task_record(rows, inner_steps=1).value == task_record(as_trained).value
+    assert task_record(rows, inner_steps=0).value == task_record(frozen).value
+    assert difference(task_record(rows, inner_steps=1)) == "none: run as trained"
+    assert "steps: 1 -> 2" in difference(task_record(rows, inner_steps=2))
+    assert not [
+        row for row in rows if row.metric == "inner_loss_after" and row.parameters["inner_steps"] == 0
+    ]
+
+
+def test_more_steps_lower_the_inner_loss(case, store):
+    host, task = case
+    rows = paradoxes.inner_steps(host, task, (1, 3), store=store)
+    losses = by_parameter(rows, "inner_loss_after", "inner_steps")
+    before = by_parameter(rows, "inner_loss_before", "inner_steps")[1]
+    assert losses[3].value < losses[1].value < before.value
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e6])
+def test_a_blow_up_shows_in_the_update_size_even_when_outputs_stay_finite(case, store, factor):
+    host, task = case
+    rows = paradoxes.inner_steps(host, task, (1,), step_size=factor, store=store)
+    size = one(rows, "update_norm", inner_steps=1)
+    assert math.isfinite(task_record(rows, inner_steps=1).value)
+    assert (size.value > 100) == (factor > 1)
+
+
+def test_ascent_raises_the_inner_loss_and_says_that_the_model_was_not_retrained(case, store):
+    host, task = case
+    rows = paradoxes.gradient_ascent(host, task, store=store)
+    before, after = (one(rows, f"inner_loss_{side}", arm="ascent") for side in ("before", "after"))
+    assert after.value > before.value
+    assert "direction: descent -> ascent" in difference(after)
+    assert change(task_record(rows, arm="as trained"), task_record(rows, arm="as trained")).value == 0
+
+
+def test_the_swap_in_softmax_attention_is_the_control(case, store):
+    host, task = case
+    rows = paradoxes.query_to_key(host, task, store=store)
+    arms = {row.parameters["arm"] for row in rows}
+    assert ("query from key in softmax attention" in arms) == (host.family is not Family.VITTT)
+    assert "query: query -> key" in difference(task_record(rows, arm="query from key"))
+    values = [task_record(rows, arm=arm).value for arm in arms]
+    assert len(set(values)) > 1
+
+
+def test_the_attention_swap_replaces_every_layer(language):
+    host, task = language
+    tape = Tape(
+        ["layers.*.attention.q", "layers.*.attention.k"],
+        replace={"layers.*.attention.q": paradoxes._keys_for_queries},
+    )
+    with torch.no_grad():
+        host(next(iter(task.batches())), tape=tape)
+    for layer in range(host.num_layers):
+        assert torch.equal(tape[f"layers.{layer}.attention.q"], tape[f"layers.{layer}.attention.k"])
+
+
+def test_the_same_question_is_not_measured_twice(language, store, monkeypatch):
+    host, task = language
+    first = paradoxes.evaluation(host, task, store=store)
+    monkeypatch.setattr("analysis.probes.measure.evaluate", None)
+    assert paradoxes.evaluation(host, task, store=store) == first
+
+
+def test_a_probe_leaves_the_host_as_it_was(language, store):
+    host, task = language
+    batch = next(iter(task.batches()))
+    with torch.no_grad():
+        before = host(batch)
+        paradoxes.query_to_key(host, task, store=store)
+        assert torch.equal(host(batch), before)
+
+
+@pytest.mark.parametrize("steps", [[], [0], [-1], [1.5], [True], ["1"]])
+def test_impossible_steps_are_refused(language, steps):
+    with pytest.raises(ParameterError, match="at least 1"):
+        paradoxes.inner_steps(*language, steps)
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, math.nan, math.inf])
+def test_impossible_step_sizes_are_refused(language, factor):
+    with pytest.raises(ParameterError, match="step_size"):
+        paradoxes.inner_steps(*language, (1,), step_size=factor)
+
+
+def test_unknown_probes_and_parameters_name_the_nearest(language):
+    host, _ = language
+    with pytest.raises(ParameterError, match="did you mean 'ascent'"):
+        run("asent", host)
+    with pytest.raises(ParameterError, match="did you mean 'steps'"):
+        run("steps", host, stepz=[1])
+    assert set(PROBES) == {"evaluation", "steps", "ascent", "query_to_key", "distributions"}
+
+
+def test_a_task_without_samples_or_with_missing_data_is_refused(language, tmp_path):
+    host, _ = language
+    with pytest.raises(ParameterError, match="samples must be at least 1"):
+        evaluation_task(host, 0)
+    with pytest.raises(DataError):
+        evaluation_task(host, 2, tmp_path / "nowhere")
+
+
+def test_a_change_needs_the_same_examples(language, store):
+    host, task = language
+    rows = paradoxes.evaluation(host, task, store=store)
+    other = paradoxes.evaluation(host, evaluation_task(host, 2, length=64), store=store)
+    with pytest.raises(RecordError, match="same data"):
+        change(task_record(rows), task_record(other))
+
+
+def test_a_site_that_does_not_exist_is_an_error(language):
+    host, task = language
+    with pytest.raises(InputError, match=r"layers\.9\.q"):
+        host(next(iter(task.batches())), tape=Tape(["layers.9.q"]))
+
+
+def test_a_compiled_host_that_was_already_called_can_be_probed(language, store):
+    host, task = language
+    compiled = torch.compile(host, backend="eager")
+    with torch.no_grad():
+        compiled(next(iter(task.batches())))
+    expected = paradoxes.evaluation(host, task, store=store)
+    found = paradoxes.evaluation(compiled, task, store=type(store)(store.folder / "compiled"))
+    assert [row.value for row in found] == [row.value for row in expected]
+    assert "inner_loss_after" in {row.metric for row in found}
