@@ -223,9 +223,13 @@ class EditedHost:
 
 def check_runnable(trained: InnerLoop, run: InnerLoop) -> None:
     """Raise `UnsupportedSpecError` when `run` needs parameters that a host trained with `trained` does not have."""
-    has_rates, needs_rates = isinstance(trained.lr, PerTokenRate), isinstance(run.lr, PerTokenRate)
-    same_rates = has_rates and trained.lr.shared == run.lr.shared if needs_rates else True
-    has_momentum = trained.needs_momentum_input or not run.needs_momentum_input
+    # projections of a loop that was frozen in training do not exist, and a frozen run needs none
+    had, needs = bool(trained.moving), bool(run.moving)
+    rates = trained.lr if had and isinstance(trained.lr, PerTokenRate) else None
+    same_rates = not (needs and isinstance(run.lr, PerTokenRate)) or (
+        rates is not None and rates.shared == run.lr.shared
+    )
+    has_momentum = (had and trained.needs_momentum_input) or not (needs and run.needs_momentum_input)
     for field, runnable in (
         ("network", run.network == trained.network),
         ("lr", same_rates),

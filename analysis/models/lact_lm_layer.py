@@ -206,8 +206,10 @@ class LaCTAttention(nn.Module):
         return {name: rates[:, :, :, self.rates.index(name)] for name in loop.rate_names}
 
     def _momentum(self, h: Tensor, loop: InnerLoop) -> Tensor | None:
-        if not loop.needs_momentum_input or not hasattr(self, "momentum_proj"):
+        if not loop.needs_momentum_input:
             return None
+        if not hasattr(self, "momentum_proj"):  # trained frozen: the loop asks for a gate that it never reads
+            return h.new_zeros(h.shape[0], self.config.num_lact_heads, h.shape[1], 1)
         return self.momentum_proj(h).transpose(1, 2).unsqueeze(-1)
 
 

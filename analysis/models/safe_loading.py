@@ -23,18 +23,10 @@ from torch import Tensor
 from analysis.errors import CheckpointError
 
 _CONFIG_MODULES = (
-    "yacs",
-    "omegaconf",
-    "ml_collections",
-    "easydict",
-    "addict",
-    "argparse",
-    "types",
-    "typing",
-    "enum",
-    "pathlib",
+    *("yacs", "omegaconf", "ml_collections", "easydict", "addict", "argparse"),
+    *("typing", "enum", "pathlib"),
 )
-_CONFIG_BUILTINS = (
+_BUILTINS = (
     "dict",
     "list",
     "tuple",
@@ -48,7 +40,7 @@ _CONFIG_BUILTINS = (
     "complex",
     "object",
 )
-_FORBIDDEN_TYPES = ("FunctionType", "CodeType", "MethodType", "LambdaType", "ModuleType")
+_CONFIG_GLOBALS = {"builtins": _BUILTINS, "types": ("SimpleNamespace",)}
 _STORAGE_DTYPES = {
     "FloatStorage": torch.float32,
     "DoubleStorage": torch.float64,
@@ -226,10 +218,8 @@ class _ClosedUnpickler(pickle.Unpickler):
             return getattr(torch, name)
         if (module, name) in _REBUILDERS:
             return _REBUILDERS[module, name]
-        root = module.split(".")[0]
-        harmless = (root in _CONFIG_MODULES and name not in _FORBIDDEN_TYPES) or (
-            module in ("builtins", "__builtin__") and name in _CONFIG_BUILTINS
-        )
+        module = "builtins" if module == "__builtin__" else module
+        harmless = module.split(".")[0] in _CONFIG_MODULES or name in _CONFIG_GLOBALS.get(module, ())
         if harmless and "." not in name:
             return type("Inert", (Inert,), {"origin": f"{module}.{name}"})
         raise CheckpointError(

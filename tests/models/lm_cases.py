@@ -1,4 +1,4 @@
-"""A small seeded language-model host for tests."""
+"""A small seeded language-model host, and what tests of checkpoints do with hosts."""
 
 from __future__ import annotations
 
@@ -44,3 +44,21 @@ def small_lm(edit=None, seed=0, **changes) -> LaCTLM:
 
 def tokens(batch=2, length=40, seed=1, vocab=128):
     return torch.randint(vocab, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+def trained(host, seed=7):
+    """Move every parameter away from its initial value, as training would."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in host.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+    return host
+
+
+def state(host):
+    return {name: tensor.clone() for name, tensor in host.state_dict().items()}
+
+
+def same(first, second):
+    pairs = zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
