@@ -22,7 +22,7 @@ ALLOWED = {
     "inner": {"spec", "errors"},
     "models": {"inner", "spec"} | BASE,
     "data": BASE,
-    "records": {"spec"} | BASE,
+    "records": {"spec", "statistics"} | BASE,
     "training": {"models", "data", "records", "spec", "statistics"} | BASE,
     "probes": {"models", "inner", "spec", "data", "records", "statistics"} | BASE,
     "theorems": {"inner", "spec", "records", "statistics"} | BASE,

@@ -6,7 +6,7 @@ import torch
 from analysis.errors import DataError, InputError, ParameterError, RecordError
 from analysis.models.sites import Tape
 from analysis.probes import PROBES, evaluation_task, paradoxes, run
-from analysis.probes.comparison import by_parameter, change, one, task_record
+from analysis.records.comparison import by_parameter, change, one, task_record
 from analysis.probes.measure import measure
 from analysis.records import difference
 from analysis.spec import Family

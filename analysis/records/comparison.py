@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from analysis.errors import RecordError
-from analysis.records import Record, select
+from analysis.records.record import Record
+from analysis.records.store import select
 from analysis.statistics import interval
 
 
