@@ -31,6 +31,12 @@ Data = Annotated[Path | None, typer.Option("--data", help="Your own data in plac
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="May be given often.")
 ]
+Samples = Annotated[
+    int | None, typer.Option("--samples", min=1, help="Examples; the family's default if left out.")
+]
+Records = Annotated[
+    Path | None, typer.Option("--records", help="Folder of the records; .cache/records if left out.")
+]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, or cuda:1.")]
 
 
@@ -83,56 +89,74 @@ def verify() -> None:
 
 @app.command()
 def probe(
-    name: Annotated[
-        str, typer.Argument(help="Which question, for example steps, ascent, query_key, embedding.")
-    ],
+    name: Annotated[str, typer.Argument(help="Which question; a wrong name lists them.")],
     checkpoint: Checkpoint,
     assignments: Assignments = None,
     data: Data = None,
+    samples: Samples = None,
     device: Device = "cpu",
+    store: Records = None,
 ) -> None:
     """Put one question to a trained model and show the records."""
     from analysis.commands import run
 
-    run.probe(name, checkpoint, assignments or [], data=data, device=device)
+    run.probe(name, checkpoint, assignments or (), data=data, samples=samples, device=device, store=store)
 
 
 @app.command()
 def evaluate(
-    checkpoint: Checkpoint, assignments: Assignments = None, data: Data = None, device: Device = "cpu"
+    checkpoint: Checkpoint,
+    assignments: Assignments = None,
+    data: Data = None,
+    samples: Samples = None,
+    device: Device = "cpu",
+    store: Records = None,
 ) -> None:
     """Measure the task metric of a checkpoint, as trained or with --set FIELD=VALUE on its inner loops."""
     from analysis.commands import run
 
-    run.evaluate(checkpoint, assignments or [], data=data, device=device)
+    name = "evaluation"
+    run.probe(name, checkpoint, assignments or (), data=data, samples=samples, device=device, store=store)
 
 
 @app.command()
 def train(
     recipe: Annotated[str, typer.Argument(help="A recipe by name (see `recipes`).")],
     assignments: Assignments = None,
+    data: Data = None,
     output: Annotated[Path | None, typer.Option("--output", help="Folder of the checkpoint.")] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu or cuda; the best one if left out.")
+    ] = None,
 ) -> None:
     """Train one recipe; under torchrun, on every device that it was given."""
     from analysis.commands import run
 
-    run.train(recipe, assignments or [], output)
+    run.train(recipe, assignments or (), data=data, output=output, device=device)
 
 
 @app.command()
-def recipes() -> None:
+def recipes(
+    pattern: Annotated[str, typer.Argument(help="Part of the name, for example vittt or paper.")] = "",
+) -> None:
     """List the recipes that `train` knows."""
     from analysis.commands import run
 
-    run.recipes()
+    run.recipes(pattern)
 
 
 @app.command()
-def bench(device: Device = "cpu") -> None:
+def bench(
+    device: Device = "cpu",
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Length of the sequence.")] = 1024,
+    chunk: Annotated[int, typer.Option("--chunk", min=1, help="Tokens per chunk.")] = 64,
+) -> None:
     """Measure the speed of every backend, each only after it agrees with the reference on the same shapes."""
-    from analysis.commands import run
+    from analysis.commands import show
+    from analysis.commands.bench import Shape
+    from analysis.commands.bench import bench as measure
 
-    run.bench(device)
+    show.show(measure(device, Shape(tokens=tokens, chunk=chunk)))
 
 
 Only = Annotated[

@@ -103,3 +103,8 @@ def test_select_by_field_and_by_part_of_the_parameters(tmp_path):
     assert store.select(kind="published") == []
     with pytest.raises(RecordError, match="no field 'stepz'"):
         store.select(stepz=1)
+
+
+def test_an_empty_store_is_not_mistaken_for_none(tmp_path):
+    assert Store(tmp_path)
+    assert len(Store(tmp_path)) == 0

@@ -1,13 +1,138 @@
-"""The verbs that compute: verify, probe, evaluate, train, bench."""
+"""The verbs that compute: verify, probe, evaluate, train, recipes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from analysis.commands import show
+from analysis.commands.assignments import parse_assignments
+from analysis.commands.device import usable
+from analysis.errors import ParameterError, closest
+
 
 def verify() -> int:
-    """Check every theorem, show the verdicts, and return 0 when each came out as stated, 1 otherwise."""
-    from analysis.commands import show
+    """Check every theorem, show the verdicts, and return 0 when each is the recorded one, 1 otherwise."""
     from analysis.theorems import verify as check
 
-    outcome = check()
-    show.show(outcome)
-    return 0 if outcome.ok else 1
+    found = check()
+    show.show(show.verdict_table(found))
+    strays = [judgement.claim.id for judgement in found if not judgement.as_recorded]
+    typer.echo(
+        f"not as recorded: {', '.join(strays)}"
+        if strays
+        else f"{len(found)} claims, every verdict as recorded"
+    )
+    return 1 if strays else 0
+
+
+def probe(
+    name: str,
+    checkpoint: Path,
+    assignments: Sequence[str],
+    *,
+    data: Path | None,
+    samples: int | None,
+    device: str,
+    store: Path | None,
+) -> None:
+    """Put a question to a checkpoint; assignments are the probe's parameters or fields of the inner loop.
+
+    Raises:
+        ParameterError: an assignment that is neither, or an unknown probe.
+    """
+    from analysis.models.checkpoints import load
+    from analysis.probes import PROBES, run
+    from analysis.records import Store
+
+    taken = PROBES[name].parameters if name in PROBES else ()
+    edits, parameters = split_fields(parse_assignments(assignments), taken)
+    host: Any = load(checkpoint, device=usable(device))
+    if edits:
+        host = host.edit(**edits)
+    rows = run(name, host, samples=samples, data=data, store=Store(store), **parameters)
+    show.show(show.records_table(rows, f"{name}: {checkpoint.name}"))
+
+
+def split_fields(values: Mapping[str, Any], taken: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (edits of the inner loop, parameters of the probe); a name that both know belongs to the probe.
+
+    Raises:
+        ParameterError: a name that neither knows.
+    """
+    from analysis.spec import InnerLoop, parse_field
+
+    fields = tuple(InnerLoop.__dataclass_fields__)
+    for name in values:
+        if name not in (*fields, *taken):
+            known = ", ".join((*taken, *fields))
+            raise ParameterError(f"--set knows {known}; received {name!r}{closest(name, (*taken, *fields))}.")
+    edits = {name: parse_field(name, value) for name, value in values.items() if name not in taken}
+    return edits, {name: value for name, value in values.items() if name in taken}
+
+
+def train(
+    name: str, assignments: Sequence[str], *, data: Path | None, output: Path | None, device: str | None
+) -> None:
+    """Train a recipe and show the final evaluation; under torchrun only the leading process speaks.
+
+    Raises:
+        ParameterError: unknown recipe, or a field that cannot be set so.
+    """
+    from analysis.training.recipes import find
+    from analysis.training.trainer import log_to_terminal
+    from analysis.training.trainer import train as run
+
+    recipe = edited(find(name), parse_assignments(assignments))
+    log_to_terminal()
+    if recipe.note:
+        typer.echo(recipe.note, err=True)
+    evaluation = run(recipe, output, data=data, device=usable(device) if device else None)
+    if evaluation is not None:
+        low, high = evaluation.ci_low, evaluation.ci_high
+        typer.echo(
+            f"{evaluation.metric}: {evaluation.value:.4g} [{low:.4g}, {high:.4g}] {evaluation.unit}".rstrip()
+        )
+
+
+def edited(recipe: Any, values: Mapping[str, Any]) -> Any:
+    """Return a recipe with the named numbers replaced, each by one of the same type.
+
+    Raises:
+        ParameterError: unknown field, one that is no plain number or text, or a value of another type.
+    """
+    plain = [
+        name for name, old in vars(recipe).items() if isinstance(old, int | float | str) and name != "note"
+    ]
+    for name, value in values.items():
+        if name not in plain:
+            raise ParameterError(
+                f"--set on a recipe knows {', '.join(plain)}; received {name!r}{closest(name, plain)}."
+            )
+        kind = type(getattr(recipe, name))
+        fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+        if isinstance(value, bool) or not fits:
+            raise ParameterError(
+                f"--set {name} expects a value like {getattr(recipe, name)!r}, received {value!r}."
+            )
+    return recipe.edit(**values)
+
+
+def recipes(pattern: str) -> None:
+    """List the recipes whose name contains `pattern`, and what each trains."""
+    from rich.table import Table
+
+    from analysis.training.recipes import ALIASES, RECIPES
+
+    table = Table(title="Recipes: ttt-analysis train NAME")
+    for title in ("name", "family", "variant", "steps", "batch", "rate", "same as"):
+        table.add_column(title, overflow="fold")
+    for name in sorted([*RECIPES, *ALIASES]):
+        if pattern in name:
+            recipe = RECIPES[ALIASES.get(name, name)]
+            numbers = (f"{recipe.steps:,}", f"{recipe.batch}", f"{recipe.lr:g}")
+            table.add_row(name, recipe.family.title, recipe.variant, *numbers, ALIASES.get(name, ""))
+    show.show(table)

@@ -79,6 +79,22 @@ def records_table(rows: Any, title: str) -> Any:
     return table
 
 
+def verdict_table(found: Any) -> Any:
+    """Return the judgements on the paper's statements: verdict, worst relative error, and whether that was expected."""
+    from rich.table import Table
+
+    table = Table(title="The paper's statements in float64 on random tensors")
+    for name in ("claim", "statement", "source", "verdict", "worst error", "tolerance", "as recorded"):
+        table.add_column(name, overflow="fold")
+    for judgement in found:
+        claim = judgement.claim
+        numbers = (judgement.verdict.value, f"{judgement.worst:.1e}", f"{claim.tolerance:.0e}")
+        table.add_row(
+            claim.id, claim.statement, claim.source, *numbers, "yes" if judgement.as_recorded else "NO"
+        )
+    return table
+
+
 def show(table: Any) -> None:
     """Write a table to standard output, as wide as the terminal, or 120 columns into a pipe."""
     import sys

@@ -65,6 +65,9 @@ class Store:
     def __len__(self) -> int:
         return sum(1 for _ in self.folder.glob("*.json"))
 
+    def __bool__(self) -> bool:
+        return True  # an empty store is a store: `store or Store()` must not send records elsewhere
+
     def select(self, **equal: Any) -> list[Record]:
         """Return the records whose fields equal the given values; see `select`."""
         return select(self, **equal)
