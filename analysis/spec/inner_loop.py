@@ -93,7 +93,7 @@ class InnerLoop:
     @property
     def rate_names(self) -> tuple[str, ...]:
         """Names under which per-token rates are expected among the inputs; empty for a constant rate."""
-        if isinstance(self.lr, ConstantRate):
+        if isinstance(self.lr, ConstantRate) or not self.moving:
             return ()
         return ("shared",) if self.lr.shared else self.moving
 

@@ -1,0 +1,151 @@
+"""Every claim of the paper that this suite measures: section, statement, printed numbers, and what decides it.
+
+The theorems of sections 5 and 6 are claims of their own kind, see `analysis.theorems`.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from analysis.publish import published, verdicts
+from analysis.publish.verdicts import Decide, Verdict
+from analysis.records import Record
+from analysis.spec import Family
+from analysis.statistics import interval
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper about one family, its section, what it printed, and the function that decides it."""
+
+    key: str
+    section: str
+    family: Family
+    statement: str
+    published: str
+    decide: Decide
+
+    @property
+    def anchor(self) -> str:
+        """The permanent anchor of the claim in the report."""
+        return f"claim-{self.key}"
+
+
+def _printed(rows: Iterable[Record], family: Family, variant: str) -> str:
+    values = {r.parameters["variant"]: r.value for r in rows if r.parameters["family"] == family.value}
+    unit = published.METRIC[family][1]
+    return f"{values[variant]:.2f} against {values['baseline']:.2f} {unit}"
+
+
+def _of_family(family: Family) -> Iterable[Claim]:
+    one, two = published.table_1(), published.table_2()
+    figure_1 = "not shown" if family is Family.VITTT else "Figure 1"
+    figure_2 = "Figure 2" if family is Family.LACT_NVS else "not shown"
+    rows: tuple[tuple[str, str, str, str, Decide], ...] = (
+        (
+            "update",
+            "3",
+            "without inner updates the model is worse",
+            "assumed",
+            verdicts.worse(family, "frozen", "baseline"),
+        ),
+        (
+            "steps",
+            "4.1",
+            "more inner steps lower the inner loss and hurt the task",
+            figure_1,
+            verdicts.steps(family),
+        ),
+        (
+            "ascent",
+            "4.2",
+            "retrained with ascent it is as good",
+            _printed(one, family, "ascent"),
+            verdicts.equal(family, "ascent"),
+        ),
+        ("ascent-loss", "4.2", "ascent raises the inner loss", "stated", verdicts.ascent_loss(family)),
+        ("qk", "4.3", "queries are distributed unlike keys", figure_2, verdicts.mismatched(family, "Q/K")),
+        ("vo", "4.3", "outputs are distributed unlike values", figure_2, verdicts.mismatched(family, "V/O")),
+        (
+            "q-is-k",
+            "4.4",
+            "retrained with K for Q it is as good",
+            _printed(one, family, "q_is_k"),
+            verdicts.equal(family, "q_is_k"),
+        ),
+        (
+            "v1",
+            "6.1",
+            "moving only the last layer is at least as good",
+            _printed(two, family, "v1"),
+            verdicts.at_least_as_good(family, "v1"),
+        ),
+        (
+            "v6",
+            "6.1",
+            "linear attention is only marginally different",
+            _printed(two, family, "v6"),
+            verdicts.equal(family, "v6"),
+        ),
+    )
+    for key, section, statement, printed, decide in rows:
+        yield Claim(f"{key}-{family.value}", section, family, statement, printed, decide)
+
+
+CLAIMS: tuple[Claim, ...] = tuple(claim for family in Family for claim in _of_family(family))
+
+
+def decide_all(records: Iterable[Record]) -> list[tuple[Claim, Verdict]]:
+    """Return every claim with its verdict on the given records."""
+    rows = list(records)
+    return [(claim, claim.decide(rows)) for claim in CLAIMS]
+
+
+class ClaimTable:
+    """The verdicts as a table for notebooks and the report: one row a claim, measured and published in separate columns."""
+
+    COLUMNS = ("section", "model", "claim", "published", "measured here", "verdict", "reason", "seeds")
+
+    def __init__(self, decided: Sequence[tuple[Claim, Verdict]]) -> None:
+        self.decided = tuple(decided)
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the cells of every row as text."""
+        return [
+            (
+                claim.section,
+                claim.family.title,
+                claim.statement,
+                claim.published,
+                verdict.measured or "no record",
+                verdict.verdict,
+                verdict.reason,
+                str(verdict.seeds or ""),
+            )
+            for claim, verdict in self.decided
+        ]
+
+    def counts(self) -> dict[str, int]:
+        """Return how many claims have each verdict, in the order of the verdicts."""
+        order = (verdicts.REPRODUCED, verdicts.FAILED, verdicts.OPEN, verdicts.MISSING)
+        return {name: sum(verdict.verdict == name for _, verdict in self.decided) for name in order}
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th scope='col'>{name}</th>" for name in self.COLUMNS)
+        body = [
+            f"<tr id='{claim.anchor}' class='verdict-{verdict.verdict.split()[0]}'>"
+            + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+            + "</tr>"
+            for (claim, verdict), cells in zip(self.decided, self.rows(), strict=True)
+        ]
+        return f"<table class='claims'><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def summary(values: Sequence[float]) -> str:
+    """Return 'mean ± half-width (n)' of the 95 % t-interval over seeds, or the single value with its count."""
+    if len(values) < 2:
+        return f"{values[0]:.2f} (n = 1)" if values else "not measured"
+    found = interval(list(values), "t")
+    return f"{found.mean:.2f} ± {found.high - found.mean:.2f} (n = {found.count})"

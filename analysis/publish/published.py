@@ -1,0 +1,80 @@
+"""The numbers that the paper prints, as rows of kind "published"; they never share a column with ours unlabelled."""
+
+from __future__ import annotations
+
+from analysis.records import Record, published
+from analysis.spec import Family
+
+PAPER = "Liu et al., Test-Time Training with KV Binding Is Secretly Linear Attention"
+METRIC = {
+    Family.LACT_LM: ("perplexity", "per token"),
+    Family.LACT_NVS: ("psnr", "dB"),
+    Family.VITTT: ("top1", "%"),
+}
+_FAMILIES = (Family.LACT_LM, Family.LACT_NVS, Family.VITTT)
+
+_TABLE_1 = {
+    "baseline": (16.43, 25.94, 79.34),
+    "ascent": (16.19, 25.85, 79.61),
+    "q_is_k": (16.18, 25.95, 79.18),
+}
+_TABLE_2 = {
+    "baseline": (16.43, 25.94, 79.34),
+    "v1": (15.93, 25.97, 79.63),
+    "v2": (16.31, 25.93, 79.63),
+    "v3": (16.23, 25.71, 79.39),
+    "v4": (16.12, 25.70, 79.39),
+    "v5": (15.97, 25.70, 79.39),
+    "v6": (16.80, 25.73, 79.54),
+}
+_SPEED = {
+    "baseline": (4.30, None),
+    "v1": (10.60, None),
+    "v2": (11.02, 30.18),
+    "v3": (12.95, 49.69),
+    "v4": (13.31, 53.99),
+    "v5": (14.40, 57.28),
+    "v6": (89.67, 124.6),
+}
+
+
+def _quality(table: dict[str, tuple[float, float, float]], name: str) -> list[Record]:
+    return [
+        published(
+            "retrained",
+            METRIC[family][0],
+            value,
+            source=f"{PAPER}, {name}",
+            unit=METRIC[family][1],
+            parameters={"family": family.value, "variant": variant},
+        )
+        for variant, values in table.items()
+        for family, value in zip(_FAMILIES, values, strict=True)
+    ]
+
+
+def table_1() -> list[Record]:
+    """Baseline, gradient ascent and Q replaced by K, retrained from scratch."""
+    return _quality(_TABLE_1, "Table 1")
+
+
+def table_2() -> list[Record]:
+    """Quality of the baseline and Variants 1 to 6."""
+    return _quality(_TABLE_2, "Table 2")
+
+
+def table_2_speed() -> list[Record]:
+    """Tokens per second of one layer, recurrent and parallel, in millions."""
+    return [
+        published(
+            "throughput",
+            "tokens_per_second",
+            value,
+            source=f"{PAPER}, Table 2",
+            unit="million per second",
+            parameters={"family": "lact_lm", "variant": variant, "form": form},
+        )
+        for variant, values in _SPEED.items()
+        for form, value in zip(("recurrent", "parallel"), values, strict=True)
+        if value is not None
+    ]
