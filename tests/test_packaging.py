@@ -92,11 +92,39 @@ def test_the_lower_bounds_admit_the_locked_versions():
         assert item.specifier.contains(version_of(LOCK[name])), f"{item} refuses the locked {LOCK[name]}"
 
 
-def test_everything_we_ask_for_is_used_somewhere():
+IMPORT_NAMES = {"scikit-learn": "sklearn", "pillow": "PIL", "pyyaml": "yaml"}
+TOOLS = {
+    "jupyterlab": "make lab",
+    "ipykernel": "the notebooks' kernel",
+    "pytest-xdist": "make test runs two processes",
+    "pytest-timeout": "pyproject.toml sets a limit per test",
+    "mypy": "make typecheck",
+    "ruff": "make lint",
+    "pre-commit": ".pre-commit-config.yaml",
+    "jsonschema": "our pin of what papermill brings along",
+    "quickjs": "our pin of what quickjax brings along",
+}
+
+
+def test_everything_we_ask_for_is_used():
+    folders = (ROOT / "analysis", ROOT / "tests", ROOT / "notebooks")
+    files = [path for folder in folders for kind in ("*.py", "*.ipynb") for path in folder.rglob(kind)]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    unused = [
+        name
+        for name in ASKED
+        if name not in TOOLS
+        and not re.search(
+            rf"(import|from) {IMPORT_NAMES.get(name, name)}\b|\"{IMPORT_NAMES.get(name, name)}\"", text
+        )
+    ]
+    assert not unused
+
+
+def test_users_get_what_the_library_needs():
     dependencies = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["dev"]]
     named = {canonicalize_name(Requirement(text).name) for text in dependencies}
-    pinned_for_others = {"jsonschema", "quickjs"}  # our own pins of what papermill and quickjax bring along
-    assert set(ASKED) - named == pinned_for_others
+    assert set(ASKED) - named == {"jsonschema", "quickjs"}  # theirs to resolve; ours to pin
 
 
 def test_conda_installs_the_same_lock_and_a_python_that_we_support():
