@@ -10,6 +10,9 @@ from analysis.errors import DependencyError, ReportError
 
 _DATA = re.compile(r' data-[a-z-]+="[^"]*"')
 _ERROR = re.compile(r'data-mjx-error="([^"]*)"')
+_UNKNOWN = re.compile(
+    r'"mtext" fill="red" stroke="red" data-latex="(\\[^"]+)"'
+)  # MathJax prints an unknown macro in red
 PER_RENDERER = 400  # formulas; a renderer's memory is bounded, and its ids count up
 
 
@@ -38,13 +41,17 @@ class Formulas:
             svg = self._renderer.render(source, display=display)
         except Exception as error:  # the package raises its own and the engine's types
             raise ReportError(f"expected a TeX formula, received {source!r} ({error}); correct it") from error
+        if unknown := _UNKNOWN.search(svg):
+            raise ReportError(
+                f"expected a TeX formula, received {source} ({unknown.group(1)} is unknown); correct it"
+            )
         if "merror" in svg or "data-mjx-error" in svg:
             reason = _ERROR.search(svg)
             detail = html.unescape(reason.group(1)) if reason else "not understood"
-            raise ReportError(f"expected a TeX formula, received {source!r} ({detail}); correct it")
+            raise ReportError(f"expected a TeX formula, received {source} ({detail}); correct it")
         if 'width="100%"' in svg:
             raise ReportError(
-                f"expected a formula without \\tag or numbering, received {source!r}; number equations in the text"
+                f"expected a formula without \\tag or numbering, received {source}; number equations in the text"
             )
         svg = re.sub(r"MJX-\d+-", f"{prefix}-", _DATA.sub("", svg)).replace(' focusable="false"', "")
         return svg.replace("<svg ", f'<svg aria-label="{html.escape(source)}" ', 1)

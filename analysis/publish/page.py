@@ -48,12 +48,12 @@ def render_page(
         sections=[
             {
                 "part": part,
-                "body": _finish(part, numbers, anchors),
+                "body": _finish(part.body, part.name, numbers, anchors),
                 "contents": [_entry(heading) for heading in part.headings if heading.level <= 2],
             }
             for part in fragments
         ],
-        title_page="".join(part.title_page for part in fragments),
+        title_page="".join(_finish(part.title_page, part.name, numbers, anchors) for part in fragments),
         style="\n".join([font_faces(), *(_read(folder / sheet) for sheet in sheets)]),
         script=_read(folder / "report.js"),
         printed=printed,
@@ -80,8 +80,9 @@ def _number_figures(fragments: Sequence[Fragment]) -> dict[str, int]:
     return numbers
 
 
-def _finish(part: Fragment, numbers: Mapping[str, int], anchors: set[str]) -> str:
-    body = localise_links(part.body, part.name, anchors)
+def _finish(body: str, name: str, numbers: Mapping[str, int], anchors: set[str]) -> str:
+    """Resolve the links of a fragment and print the numbers of its figures."""
+    body = localise_links(body, name, anchors)
     body = re.sub(r'<span data-number="([^"]+)"></span>', lambda match: str(numbers[match.group(1)]), body)
     return re.sub(
         r'<a href="#(fig-[^"]+)">(Figure|Fig\.|figure)</a>',

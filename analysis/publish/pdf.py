@@ -150,7 +150,9 @@ def _write_outlined(content: bytes, fragments: Sequence[Fragment], target: Path,
                 number = reader.get_destination_page_number(place)
                 spot = Fit.xyz(left=0, top=float(place.top)) if place.top is not None else Fit.fit()
                 owner = parent if heading.level == 2 else None
-                entry = writer.add_outline_item(plain(heading.html), number, parent=owner, fit=spot)
+                entry = writer.add_outline_item(
+                    title=plain(heading.html), page_number=number, parent=owner, fit=spot
+                )
                 parent = entry if heading.level == 1 else parent
     writer.add_metadata({"/Title": title})
     writer.write(target)

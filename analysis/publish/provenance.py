@@ -43,7 +43,7 @@ def surroundings(extra_inputs: Iterable[Path] = ()) -> dict[str, str]:
         "sources": _files_digest(sources, PACKAGE),
         "checkpoints": _files_digest(manifests, paths.CHECKPOINTS),
         "environment": _digest([_files_digest(locks, paths.ROOT), sorted(_installed().items()), _machine()]),
-        "inputs": _files_digest(sorted(extra_inputs), paths.ROOT),
+        "inputs": _files_digest([*_committed_records(), *sorted(extra_inputs)], paths.ROOT),
     }
 
 
@@ -82,6 +82,15 @@ def commit() -> str:
 def _git(*arguments: str) -> str:
     command = ["git", "-C", str(paths.ROOT), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _committed_records() -> list[Path]:
+    """Return the committed result records, which notebooks read; those that runs write are results, not inputs."""
+    try:
+        names = _git("ls-files", "-z", "--", str(paths.RECORDS)).split("\0")
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [paths.ROOT / name for name in names if name]
 
 
 def _installed() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analysis import paths
+from analysis.publish import provenance
 from tests.publish import toys
 
 
@@ -19,6 +20,9 @@ def _redirect(patch, root):
         "CACHE": ".cache",
     }.items():
         patch.setattr(paths, name, root / folder)
+    patch.setattr(
+        provenance, "PACKAGE", root / "analysis"
+    )  # keys must not change while the package is edited
     (root / "notebooks").mkdir(parents=True, exist_ok=True)
     (root / "notebooks" / "pixel.png").write_bytes(toys.PIXEL)
 
