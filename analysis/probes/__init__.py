@@ -10,6 +10,7 @@ from typing import Any
 from analysis.errors import ParameterError, closest
 from analysis.models.host import EditedHost, Host
 from analysis.probes import distributions, paradoxes
+from analysis.probes.subjects import Subject, subjects
 from analysis.probes.task import Task, evaluation_task
 from analysis.records import Record, Store
 
@@ -31,6 +32,7 @@ PROBES: dict[str, Probe] = {
         Probe("steps", "Do more inner steps help?", paradoxes.inner_steps, ("steps", "step_size")),
         Probe("ascent", "What does the wrong sign of the update do?", paradoxes.gradient_ascent),
         Probe("query_to_key", "Does the model need its queries?", paradoxes.query_to_key),
+        Probe("feeding", "Does the state carry the example's own pairs?", paradoxes.feeding),
         Probe(
             "distributions",
             "Do queries look like keys, and outputs like values?",
@@ -71,4 +73,4 @@ def run(
     return probe.run(host, task, store=store, **parameters)
 
 
-__all__ = ["PROBES", "Probe", "Task", "evaluation_task", "run"]
+__all__ = ["PROBES", "Probe", "Subject", "Task", "evaluation_task", "run", "subjects"]

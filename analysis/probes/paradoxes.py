@@ -10,10 +10,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from analysis.errors import ParameterError
+from analysis.errors import InputError, ParameterError
 from analysis.models.host import EditedHost, Host
+from analysis.models.sites import Replace
 from analysis.probes.measure import measure
 from analysis.probes.task import Task
 from analysis.records import Record, Store
@@ -105,6 +107,48 @@ def query_to_key(host: AnyHost, task: Task, *, store: Store | None = None) -> Re
             command="probe query_to_key",
         )
     return rows
+
+
+def feeding(host: AnyHost, task: Task, *, store: Store | None = None) -> Records:
+    """Feed the inner loop of a frozen host with wrong pairs: values of shuffled tokens, keys and values of another example.
+
+    If the state carried no information about the example, neither would hurt more than no update at all.
+    """
+    question = "wrong pairs for the inner loop of the frozen model"
+    own = [site for site in host.sites() if "attention" not in site]
+    keys, values = ([site for site in own if site.endswith(ending)] for ending in (".k", ".v"))
+    foreign = dict.fromkeys([*keys, *values], _of_another_example)
+    arms: dict[str, tuple[AnyHost, dict[str, Replace]]] = {
+        "as trained": (host, {}),
+        "no update": (host.edit(lambda spec: spec.frozen()), {}),
+        "values of shuffled tokens": (host, dict.fromkeys(values, _shuffled_tokens)),
+        "keys and values of another example": (host, foreign),
+    }
+    rows: list[Record] = []
+    for name, (edited, replace) in arms.items():
+        rows += measure(
+            question,
+            edited,
+            task,
+            parameters={"arm": name},
+            replace=replace,
+            store=store,
+            command="probe feeding",
+        )
+    return tuple(rows)
+
+
+def _of_another_example(tensor: Tensor, together: Mapping[str, Tensor]) -> Tensor:
+    if len(tensor) < 2:
+        raise InputError(
+            "feeding another example needs batches of at least two, received one; ask for more samples."
+        )
+    return tensor.roll(1, 0)
+
+
+def _shuffled_tokens(tensor: Tensor, together: Mapping[str, Tensor]) -> Tensor:
+    order = torch.randperm(tensor.shape[2], generator=torch.Generator().manual_seed(0))
+    return tensor[:, :, order.to(tensor.device)]
 
 
 def _keys_for_queries(query: Tensor, together: Mapping[str, Tensor]) -> Tensor:

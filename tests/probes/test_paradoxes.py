@@ -6,9 +6,9 @@ import torch
 from analysis.errors import DataError, InputError, ParameterError, RecordError
 from analysis.models.sites import Tape
 from analysis.probes import PROBES, evaluation_task, paradoxes, run
-from analysis.records.comparison import by_parameter, change, one, task_record
 from analysis.probes.measure import measure
 from analysis.records import difference
+from analysis.records.comparison import by_parameter, change, one, task_record
 from analysis.spec import Family
 
 
@@ -108,7 +108,7 @@ def test_unknown_probes_and_parameters_name_the_nearest(language):
         run("asent", host)
     with pytest.raises(ParameterError, match="did you mean 'steps'"):
         run("steps", host, stepz=[1])
-    assert set(PROBES) == {"evaluation", "steps", "ascent", "query_to_key", "distributions"}
+    assert set(PROBES) == {"evaluation", "steps", "ascent", "query_to_key", "feeding", "distributions"}
 
 
 def test_a_task_without_samples_or_with_missing_data_is_refused(language, tmp_path):
@@ -142,3 +142,12 @@ def test_a_compiled_host_that_was_already_called_can_be_probed(language, store):
     found = paradoxes.evaluation(compiled, task, store=type(store)(store.folder / "compiled"))
     assert [row.value for row in found] == [row.value for row in expected]
     assert "inner_loss_after" in {row.metric for row in found}
+
+
+def test_wrong_pairs_reach_the_inner_loop(case, store):
+    host, task = case
+    rows = paradoxes.feeding(host, task, store=store)
+    inner = {row.parameters["arm"]: row.value for row in rows if row.metric == "inner_loss_after"}
+    assert len({round(value, 9) for value in inner.values()}) == 3
+    values = {row.parameters["arm"]: row.value for row in rows if "per_example" in row.extra}
+    assert len(values) == 4 and len(set(values.values())) > 2

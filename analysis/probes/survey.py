@@ -1,0 +1,68 @@
+"""Measure a folder of trained checkpoints: `python -m analysis.probes.survey FOLDER RECORDS [--device cuda]`.
+
+Every checkpoint gets its task metric under the question "retrained"; baseline, ascent and Variant 1 also get the inner-step
+sweep, and the baseline the frozen-model interventions. The records are committed, so that readers without a GPU see all seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.models.checkpoints import load
+from analysis.probes import paradoxes
+from analysis.probes.measure import measure
+from analysis.probes.task import evaluation_task
+from analysis.records import Record, Store
+from analysis.spec import Family
+
+LOG = logging.getLogger(__name__)
+SAMPLES = {Family.LACT_LM: 128, Family.LACT_NVS: 512, Family.VITTT: 4000}
+SWEPT = ("baseline", "ascent", "v1", "steps2", "steps4")
+STEPS = (1, 2, 3, 4, 6, 8)
+
+
+def variant_of(folder: Path) -> str:
+    """Return the variant in a checkpoint's folder name `<family>-<variant>-s<seed>`."""
+    return folder.name.split("-", 1)[1].rsplit("-s", 1)[0]
+
+
+def survey_one(
+    folder: Path, store: Store, *, device: str = "cpu", samples: int | None = None
+) -> list[Record]:
+    """Measure one checkpoint and return its records."""
+    host = load(folder, device=device)
+    task = evaluation_task(host, samples or SAMPLES[host.family])
+    variant = variant_of(folder)
+    rows = list(
+        measure("retrained", host, task, parameters={"variant": variant}, store=store, command="survey")
+    )
+    if variant in SWEPT and host.loops:
+        rows += paradoxes.inner_steps(host, task, STEPS, store=store)
+    if variant == "baseline":
+        for probe in (paradoxes.gradient_ascent, paradoxes.query_to_key, paradoxes.feeding):
+            rows += probe(host, task, store=store)
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure every checkpoint below a folder."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("folder", type=Path, help="folder that holds the checkpoint folders")
+    parser.add_argument("records", type=Path, help="folder of the records")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--samples", type=int, help="examples instead of the full evaluation sets")
+    parser.add_argument("--part", default="0/1", help="I/N: every N-th checkpoint, starting at I")
+    chosen = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    first, stride = (int(number) for number in chosen.part.split("/"))
+    folders = sorted(path.parent for path in chosen.folder.glob("*/manifest.json"))[first::stride]
+    for folder in folders:
+        rows = survey_one(folder, Store(chosen.records), device=chosen.device, samples=chosen.samples)
+        LOG.info("%s: %d records, %s %.4g", folder.name, len(rows), rows[0].metric, rows[0].value)
+
+
+if __name__ == "__main__":
+    main()
