@@ -2,8 +2,9 @@
 
     import analysis
     host = analysis.load("checkpoints/lact_lm-baseline-s0")
-    host.loops["fast_weights"]                       # the inner loop as data
-    analysis.evaluate(host.edit(steps=4))            # records with their provenance
+    host.loops["fast_weights"]                               # the inner loop as data
+    rows = analysis.probe("evaluation", host.edit(steps=4))  # records with their provenance
+    analysis.RecordTable(rows)
 
 Importing the package imports neither torch nor anything else that is slow: every name arrives when it is first used.
 """
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from analysis.inner import Inputs, run
     from analysis.models.checkpoints import load
     from analysis.models.sites import Tape
+    from analysis.probes import run as probe
     from analysis.records import Record, RecordTable, Store, to_frame
     from analysis.spec import (
         Direction,
@@ -51,6 +53,7 @@ __all__ = [
     "interval",
     "ladder",
     "load",
+    "probe",
     "reducibility",
     "run",
     "to_frame",
@@ -58,26 +61,27 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AnalysisError": "analysis.errors",
-    "Direction": "analysis.spec",
-    "Family": "analysis.spec",
-    "InnerLoop": "analysis.spec",
-    "Inputs": "analysis.inner",
-    "Order": "analysis.spec",
-    "QuerySource": "analysis.spec",
-    "Record": "analysis.records",
-    "RecordTable": "analysis.records",
-    "Store": "analysis.records",
-    "Tape": "analysis.models.sites",
-    "Trained": "analysis.spec",
-    "difference": "analysis.spec",
-    "interval": "analysis.statistics",
-    "ladder": "analysis.spec",
-    "load": "analysis.models.checkpoints",
-    "reducibility": "analysis.spec",
-    "run": "analysis.inner",
-    "to_frame": "analysis.records",
-    "tost": "analysis.statistics",
+    "AnalysisError": "analysis.errors:AnalysisError",
+    "Direction": "analysis.spec:Direction",
+    "Family": "analysis.spec:Family",
+    "InnerLoop": "analysis.spec:InnerLoop",
+    "Inputs": "analysis.inner:Inputs",
+    "Order": "analysis.spec:Order",
+    "QuerySource": "analysis.spec:QuerySource",
+    "Record": "analysis.records:Record",
+    "RecordTable": "analysis.records:RecordTable",
+    "Store": "analysis.records:Store",
+    "Tape": "analysis.models.sites:Tape",
+    "Trained": "analysis.spec:Trained",
+    "difference": "analysis.spec:difference",
+    "interval": "analysis.statistics:interval",
+    "ladder": "analysis.spec:ladder",
+    "load": "analysis.models.checkpoints:load",
+    "probe": "analysis.probes:run",
+    "reducibility": "analysis.spec:reducibility",
+    "run": "analysis.inner:run",
+    "to_frame": "analysis.records:to_frame",
+    "tost": "analysis.statistics:tost",
 }
 _PACKAGES = (
     "data",
@@ -95,7 +99,8 @@ _PACKAGES = (
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
+        home, _, attribute = _HOMES[name].partition(":")
+        value = getattr(importlib.import_module(home), attribute)
         globals()[name] = value  # found without this function from now on
         return value
     if name in _PACKAGES:

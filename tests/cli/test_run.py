@@ -105,3 +105,19 @@ def test_bench_gives_a_speed_only_beside_an_agreement(capsys, monkeypatch):
     assert code_of("bench", "--tokens", "32", "--chunk", "8") == 0
     rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
     assert not any(row[4].strip() for row in rows)
+
+
+@pytest.mark.parametrize("recorded", ["identity", "false"])
+def test_verify_fails_when_a_verdict_is_not_the_recorded_one(monkeypatch, capsys, recorded):
+    from analysis import theorems
+    from analysis.theorems.claims import Claim, Judgement, Verdict
+
+    claim = Claim(
+        "t1", "theorems", "a statement", "none", "Theorem 1", lambda *_: None, recorded=Verdict(recorded)
+    )
+    judgement = Judgement(claim, Verdict.IDENTITY, {"outputs": 1e-15})
+    monkeypatch.setattr(theorems, "verify", lambda: [judgement], raising=False)
+    assert code_of("verify") == (0 if recorded == "identity" else 1)
+    text = capsys.readouterr().out
+    assert "1.0e-15" in text
+    assert ("every verdict as recorded" in text) == (recorded == "identity")
