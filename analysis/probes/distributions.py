@@ -14,7 +14,7 @@ from analysis.errors import ParameterError
 from analysis.models.host import EditedHost, Host
 from analysis.models.sites import Tape
 from analysis.probes.embedding import Embedding, embed
-from analysis.probes.measure import device_name, module_of, specs
+from analysis.probes.measure import device_name, module_of, specs, variant_of
 from analysis.probes.mismatch import check_cloud, compare
 from analysis.probes.task import Task
 from analysis.records import Record, Store, code_digest
@@ -103,7 +103,12 @@ def mismatch(
         "samples": task.samples,
         "device": device_name(next(module.parameters()).device),
     }
-    settings = {"family": host.family.value, "loop": loop or next(iter(module.loops)), "vectors": vectors}
+    settings = {
+        "family": host.family.value,
+        "variant": variant_of(module),
+        "loop": loop or next(iter(module.loops)),
+        "vectors": vectors,
+    }
     inputs = {**base, **settings, "permutations": permutations, "code": code_digest()}
 
     def compute() -> list[Record]:

@@ -63,6 +63,13 @@ def module_of(host: Host | EditedHost) -> Host:
     return host.host if isinstance(host, EditedHost) else unwrap(host)
 
 
+def variant_of(module: Host) -> str:
+    """Return the variant that a checkpoint of ours was trained as, 'own' for any other."""
+    manifest = getattr(module.checkpoint, "manifest", None)
+    recipe = manifest.recipe if manifest is not None else {}
+    return str(recipe.get("variant", "own")) if isinstance(recipe, Mapping) else "own"
+
+
 def device_name(device: torch.device) -> str:
     """Return the name of the hardware that ran: 'cpu', or the GPU's own name."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
@@ -107,7 +114,12 @@ def _base(
         "seeds": () if seed is None else (seed,),
         "samples": task.samples,
         "device": device_name(device),
-        "parameters": {"family": host.family.value, "backend": module.backend, **parameters},
+        "parameters": {
+            "family": host.family.value,
+            "variant": variant_of(module),
+            "backend": module.backend,
+            **parameters,
+        },
         "versions": versions(),
         "commit": commit(),
         "command": command,

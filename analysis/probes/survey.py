@@ -13,7 +13,7 @@ from pathlib import Path
 
 from analysis.models.checkpoints import load
 from analysis.probes import paradoxes
-from analysis.probes.measure import measure
+from analysis.probes.measure import measure, variant_of
 from analysis.probes.task import evaluation_task
 from analysis.records import Record, Store
 from analysis.spec import Family
@@ -22,11 +22,6 @@ LOG = logging.getLogger(__name__)
 SAMPLES = {Family.LACT_LM: 128, Family.LACT_NVS: 512, Family.VITTT: 4000}
 SWEPT = ("baseline", "ascent", "v1", "steps2", "steps4")
 STEPS = (1, 2, 3, 4, 6, 8)
-
-
-def variant_of(folder: Path) -> str:
-    """Return the variant in a checkpoint's folder name `<family>-<variant>-s<seed>`."""
-    return folder.name.split("-", 1)[1].rsplit("-s", 1)[0]
 
 
 def survey_one(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from analysis.publish import published
 from analysis.records import Record, select
-from analysis.records.comparison import change
+from analysis.records.comparison import Change, change
 from analysis.spec import Family
 from analysis.statistics import tost
 
@@ -42,35 +43,58 @@ def steps(family: Family) -> Decide:
     """More inner steps lower the inner loss at every step count and hurt the metric at every count above one."""
 
     def decide(records: Sequence[Record]) -> Verdict:
-        rows = select(records, question="inner steps", parameters={"family": family.value, "step_size": 1.0})
-        task = {r.parameters["inner_steps"]: r for r in rows if "per_example" in r.extra}
-        losses = {r.parameters["inner_steps"]: r.value for r in rows if r.metric == "inner_loss_after"}
-        more = [k for k in sorted(task) if k > 1]
-        if 1 not in task or not more:
+        where = {"family": family.value, "variant": "baseline", "step_size": 1.0}
+        rows = select(records, question="inner steps", parameters=where)
+        by_seed = [[r for r in rows if r.seeds == seeds] for seeds in sorted({r.seeds for r in rows})]
+        sweeps = [_sweep(found) for found in by_seed]
+        if not sweeps or any(sweep is None for sweep in sweeps):
             return Verdict(MISSING)
-        worst = more[-1]
-        falls = all(losses[b] < losses[a] for a, b in zip([1, *more], more, strict=False))
-        lower_is_better = bool(task[1].extra["lower_is_better"])
-        moved = {k: change(task[1], task[k]) for k in more}
-        hurts = [m.low > 0 if lower_is_better else m.high < 0 for m in moved.values()]
+        found = [sweep for sweep in sweeps if sweep is not None]
+        last = max(found[0].changes)
+        losses = [sweep.losses[last] - sweep.losses[1] for sweep in found]
+        moved = "; ".join(str(sweep.changes[last]) for sweep in found)
         measured = (
-            f"{worst} steps: inner loss {losses[1]:.3g} -> {losses[worst]:.3g}; task metric {moved[worst]}"
+            f"{last} steps: inner loss {min(losses):+.3g} to {max(losses):+.3g}; task metric by seed {moved}"
         )
-        seeds = len(set(task[1].seeds))
+        falls, hurts = all(sweep.falls for sweep in found), [sweep.hurts for sweep in found]
         if falls and all(hurts):
-            return Verdict(
-                REPRODUCED,
-                measured,
-                "the inner loss falls at every k and the metric is worse at every k > 1",
-                seeds,
-            )
+            reason = "the inner loss falls with every further step, and the metric is worse at every k > 1, in every seed"
+            return Verdict(REPRODUCED, measured, reason, len(found))
         if not falls:
-            return Verdict(FAILED, measured, "the mean inner loss does not fall at every further step", seeds)
+            return Verdict(
+                FAILED, measured, "the mean inner loss does not fall with every further step", len(found)
+            )
+        verdict = OPEN if any(hurts) else FAILED
         return Verdict(
-            OPEN if any(hurts) else FAILED, measured, "not every k > 1 is worse beyond its interval", seeds
+            verdict, measured, "not every k > 1 is worse beyond its interval in every seed", len(found)
         )
 
     return decide
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    losses: dict[int, float]
+    changes: dict[int, Change]
+    lower_is_better: bool
+
+    @property
+    def falls(self) -> bool:
+        counts = [1, *sorted(self.changes)]
+        return all(self.losses[b] < self.losses[a] for a, b in pairwise(counts))
+
+    @property
+    def hurts(self) -> bool:
+        return all(m.low > 0 if self.lower_is_better else m.high < 0 for m in self.changes.values())
+
+
+def _sweep(rows: Sequence[Record]) -> _Sweep | None:
+    task = {r.parameters["inner_steps"]: r for r in rows if "per_example" in r.extra}
+    losses = {r.parameters["inner_steps"]: r.value for r in rows if r.metric == "inner_loss_after"}
+    more = sorted(k for k in task if k > 1)
+    if 1 not in task or not more:
+        return None
+    return _Sweep(losses, {k: change(task[1], task[k]) for k in more}, bool(task[1].extra["lower_is_better"]))
 
 
 def by_variant(records: Iterable[Record], family: Family, variant: str) -> list[float]:
