@@ -13,7 +13,8 @@ batch is run on its own length; prompts of one length share a pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -78,8 +79,13 @@ class LaCTLM(Host):
                 nn.init.normal_(module.weight, std=self.config.initializer_range)
                 if isinstance(module, nn.Linear) and module.bias is not None:
                     nn.init.zeros_(module.bias)
-        for block in self.model.layers:
+        for block in self.blocks:
             block.attn.initialise()
+
+    @property
+    def blocks(self) -> list[LaCTBlock]:
+        """The layers in the order they run."""
+        return list(cast("Iterable[LaCTBlock]", self.model.layers))
 
     @property
     def num_layers(self) -> int:
@@ -92,7 +98,7 @@ class LaCTLM(Host):
 
     def initial_weights(self, layer: int) -> dict[str, dict[str, Tensor]]:
         """Initial fast weights of a layer, [heads, in, out]; empty without a TTT branch."""
-        return {LOOP: self.model.layers[layer].attn.initial_weights()} if self.loops else {}
+        return {LOOP: self.blocks[layer].attn.initial_weights()} if self.loops else {}
 
     def compute(self, batch: Mapping[str, Tensor], call: Call) -> Float[Tensor, "B T V"]:
         """Logits of every position."""
@@ -115,7 +121,7 @@ class LaCTLM(Host):
                 "pass prompts as contiguous runs of ones"
             )
         logits = None
-        for length in lengths.unique().tolist():
+        for length in torch.unique(lengths).tolist():
             rows = lengths == length
             piece = self.logits(tokens[rows][mask[rows]].view(-1, length), call)
             if logits is None:
@@ -130,7 +136,7 @@ class LaCTLM(Host):
     ) -> Float[Tensor, "B T V"]:
         """Logits for a batch of sequences without padding; with `states` they continue earlier pieces."""
         x = self.model.embeddings(tokens)
-        for index, block in enumerate(self.model.layers):
+        for index, block in enumerate(self.blocks):
             x = block(x, call.inside("layers").inside(index), None if states is None else states[index])
         return self.lm_head(self.model.norm(x))
 

@@ -52,7 +52,7 @@ def _l2_normalised(x: Tensor) -> Tensor:
 
 
 def _heads(x: Float[Tensor, "B T C"], heads: int) -> Float[Tensor, "B H T D"]:
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return x.reshape(*x.shape[:-1], heads, -1).transpose(1, 2)
 
 
 def _merged(x: Float[Tensor, "B H T D"]) -> Float[Tensor, "B T C"]:
@@ -200,9 +200,9 @@ class LaCTAttention(nn.Module):
         if not loop.rate_names:
             return {}
         logits = self.lr_proj(h)
-        logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
-        rates = F.softplus(logits + _BASE_LR_BEFORE_SOFTPLUS).unflatten(-1, (-1, len(self.rates), 1))
-        rates = rates.transpose(1, 2)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        rates = F.softplus(logits + _BASE_LR_BEFORE_SOFTPLUS).to(h.dtype)
+        rates = rates.reshape(*h.shape[:2], -1, len(self.rates), 1).transpose(1, 2)
         return {name: rates[:, :, :, self.rates.index(name)] for name in loop.rate_names}
 
     def _momentum(self, h: Tensor, loop: InnerLoop) -> Tensor | None:

@@ -257,3 +257,15 @@ def test_hosts_refuse_loops_they_cannot_hold():
     with pytest.raises(InputError, match="ttt_branch"):
         LaCTLM(small_config(ttt_branch=False), small_config().default_loops())
     assert small_lm(lambda loop: loop.edit(trained=Trained.LAST)).loops[LOOP].moving == ("w_out",)
+
+
+def test_half_precision_stays_near_full_precision():
+    host, batch = small_lm(), {"tokens": tokens(2, 40)}
+    expected = host.loss(host(batch), batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = host(batch)
+    half = host.bfloat16()(batch)
+    assert half.dtype == mixed.dtype == torch.bfloat16
+    for logits in (mixed, half):
+        loss = host.loss(logits, batch)
+        assert loss.dtype == torch.float32 and abs(loss - expected) < 0.2
