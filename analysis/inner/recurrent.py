@@ -10,7 +10,7 @@ from analysis.inner.chunks import chunks
 from analysis.inner.networks import gradients, value
 from analysis.inner.types import FastWeights, Inputs, Result, State, Trace
 from analysis.inner.updates import (
-    apply_transform,
+    apply_transforms,
     column_norms,
     inside_rates,
     momentum_gate,
@@ -85,8 +85,9 @@ def _steps(
         gate = momentum_gate(spec, inputs)
         direction = {name: grad + gate * state.momentum[name] for name, grad in direction.items()}
     factors = outside_rates(spec, inputs)
+    transformed = apply_transforms(spec.transform, direction, dtype)
     return {
-        name: (sign(spec) * factors[name] * apply_transform(spec.transform, accumulated, dtype), accumulated)
+        name: (sign(spec) * factors[name] * transformed[name], accumulated)
         for name, accumulated in direction.items()
     }
 

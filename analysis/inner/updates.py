@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from analysis.inner.orthogonalise import newton_schulz, newton_schulz_together
 from analysis.inner.types import Inputs
 from analysis.spec import (
     ConstantMomentum,
@@ -99,17 +102,13 @@ def apply_transform(
     return newton_schulz(transform, gradient, dtype)
 
 
-def newton_schulz(transform: NewtonSchulz, gradient: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """M(G) of section 5.3: X = G / (||G||_F + eps), then X <- a X + (b A + c A A) X with A = X X^T on the smaller side."""
-    x = gradient if dtype is None else gradient.to(dtype)
-    x = x / (torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True) + transform.eps)
-    tall = x.shape[-2] > x.shape[-1]
-    x = x.transpose(-2, -1) if tall else x
-    for a, b, c in transform.schedule.coefficients:
-        gram = x @ x.transpose(-2, -1)
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    x = x.transpose(-2, -1) if tall else x
-    return x.to(gradient.dtype)
+def apply_transforms(
+    transform: Transform, gradients: Mapping[str, Tensor], dtype: torch.dtype | None = None
+) -> dict[str, Tensor]:
+    """Transform the accumulated gradients of one step, by fast weight."""
+    if isinstance(transform, NewtonSchulz) and len(gradients) > 1:
+        return newton_schulz_together(transform, gradients, dtype)
+    return {name: apply_transform(transform, gradient, dtype) for name, gradient in gradients.items()}
 
 
 def column_norms(weight: Float[Tensor, "*batch I O"]) -> Float[Tensor, "*batch 1 O"]:
