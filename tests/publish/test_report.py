@@ -97,6 +97,9 @@ def test_two_builds_differ_in_the_stated_line_alone(built, page, project, monkey
     reused = [build_report(pdf_engine="none").html.read_bytes() for _ in range(2)]
     assert reused[0] == reused[1]
     assert b"Built 14 November 2023" in reused[0]
+    assert STATED_LINE.sub("", reused[0].decode()) == STATED_LINE.sub("", page), (
+        "reused or run again: the same page"
+    )
     assert [path.name for path in regenerate_figures()] == ["step-sweep.svg", "ladder.svg"]
 
 
