@@ -27,20 +27,16 @@ _CONFIG_MODULES = (
     *("typing", "enum", "pathlib"),
 )
 _BUILTINS = (
-    "dict",
-    "list",
-    "tuple",
-    "set",
-    "frozenset",
-    "int",
-    "float",
-    "bool",
-    "str",
-    "bytes",
-    "complex",
-    "object",
+    *("dict", "list", "tuple", "set", "frozenset", "object"),
+    *("int", "float", "bool", "str", "bytes", "complex"),
 )
-_CONFIG_GLOBALS = {"builtins": _BUILTINS, "types": ("SimpleNamespace",)}
+_CONFIG_GLOBALS = {
+    "builtins": _BUILTINS,
+    "types": ("SimpleNamespace",),
+    "numpy": ("ndarray",),
+    "numpy.core.multiarray": ("_reconstruct",),
+    "numpy._core.multiarray": ("_reconstruct",),
+}
 _STORAGE_DTYPES = {
     "FloatStorage": torch.float32,
     "DoubleStorage": torch.float64,
@@ -190,12 +186,22 @@ def plain(value: Any) -> Any:
             return [plain(entry) for entry in value.elements]
         if value or attributes:
             return {plain(k): plain(v) for k, v in {**attributes, **value}.items() if k != "_parent"}
-        return "/".join(map(str, value.arguments)) if value.arguments else {}
+        return _of_arguments(value)
     if isinstance(value, dict):
         return {k: plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(plain(entry) for entry in value) if type(value) in (list, tuple) else value
     return value
+
+
+def _of_arguments(value: Inert) -> Any:
+    """What an object without content was made from: a path, a set, an enumeration's value; else its origin, unread."""
+    module = value.origin.split(".")[0]
+    if module == "pathlib":
+        return "/".join(map(str, value.arguments))
+    if module in ("builtins", "enum") and value.arguments:
+        return plain(value.arguments[0])
+    return {"unread": value.origin} if value.arguments else {}
 
 
 class _ClosedUnpickler(pickle.Unpickler):
@@ -218,7 +224,8 @@ class _ClosedUnpickler(pickle.Unpickler):
             return getattr(torch, name)
         if (module, name) in _REBUILDERS:
             return _REBUILDERS[module, name]
-        module = "builtins" if module == "__builtin__" else module
+        if module == "__builtin__":  # the names of Python 2, which torch.save still writes
+            module, name = "builtins", "int" if name == "long" else name
         harmless = module.split(".")[0] in _CONFIG_MODULES or name in _CONFIG_GLOBALS.get(module, ())
         if harmless and "." not in name:
             return type("Inert", (Inert,), {"origin": f"{module}.{name}"})

@@ -7,6 +7,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from analysis.errors import CheckpointError
 from analysis.models.checkpoints import load, save
@@ -97,3 +98,27 @@ def test_own_folder_of_a_classifier(tmp_path, config):
     assert found.config == config and found.loops == made.loops
     for name, buffer in made.named_buffers():
         assert torch.equal(found.get_buffer(name), buffer)
+
+
+@pytest.mark.parametrize("weights", ["ema", "model"])
+def test_published_classifier_file(parity_folder, weights):
+    folder = parity_folder / "vittt" / "hvit_4stage_64"
+    io = load_file(folder / "io.safetensors")
+    logits = load(folder, weights)({"images": io["images"]})
+    expected = io["logits_ema" if weights == "ema" else "logits"]
+    assert (logits - expected).abs().max() < 0.0005
+
+
+def test_published_view_synthesis_files(parity_folder):
+    for folder in sorted(entry for entry in (parity_folder / "lact_nvs").iterdir() if entry.is_dir()):
+        io = load_file(folder / "io.safetensors")
+        host = load(folder)
+        batch = {
+            "images": io["input.image"],
+            "c2w": io["input.c2w"],
+            "fxfycxcy": io["input.fxfycxcy"],
+            "target_c2w": io["target.c2w"],
+            "target_fxfycxcy": io["target.fxfycxcy"],
+        }
+        assert (host(batch) - io["rendering_fp32ns"]).abs().max() < 6e-5, folder.name
+        assert any("untrained" in note for note in host.notes) == ("0000000" in str(host.checkpoint.path))

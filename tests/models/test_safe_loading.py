@@ -99,11 +99,15 @@ def test_common_objects_beside_the_weights(tmp_path):
         "args": argparse.Namespace(lr=0.1, blocks=[1, 2], out=pathlib.PurePosixPath("runs/a")),
         "best": np.float64(81.5),
         "count": np.int64(7),
+        "seen": {1, 2},
+        "rng": np.arange(3),
+        "kind": int,
     }
     found = load_pickled(saved(tmp_path, content))
     check_weights(found["model"])
     assert found["args"] == {"lr": 0.1, "blocks": [1, 2], "out": "runs/a"}
-    assert found["best"] == 81.5 and found["count"] == 7
+    assert found["best"] == 81.5 and found["count"] == 7 and found["seen"] == [1, 2]
+    assert "_reconstruct" in found["rng"]["unread"] and found["kind"] == "builtins.int"
 
 
 class Bomb:
