@@ -11,6 +11,7 @@ from analysis.spec.enums import NormMode, Placement, Reduction, Schedule
 
 
 def require_positive(owner: object, name: str, value: float) -> None:
+    """Raise SpecError unless a field of `owner` is a positive finite number."""
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, float))
