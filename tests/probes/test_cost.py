@@ -1,0 +1,62 @@
+import pytest
+import torch
+
+from analysis.errors import ParameterError
+from analysis.inner import Inputs, run
+from analysis.probes import cost
+from analysis.spec import InnerLoop, Linear
+
+
+def tensors(tokens=23, width=6):
+    torch.manual_seed(0)
+    return tuple(torch.randn(1, 1, tokens, width, dtype=torch.float64) for _ in range(3))
+
+
+def test_softmax_attention_equals_the_library():
+    q, k, v = tensors()
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    assert torch.allclose(cost.softmax_attention(q, k, v), expected, atol=1e-12)
+
+
+def test_linear_attention_equals_its_quadratic_form():
+    q, k, v = tensors()
+    scores = cost.feature_map(q) @ cost.feature_map(k).transpose(-2, -1)
+    assert torch.allclose(
+        cost.linear_attention(q, k, v), scores / scores.sum(-1, keepdim=True) @ v, atol=1e-12
+    )
+
+
+def test_the_recurrence_equals_the_masked_quadratic_form():
+    q, k, v = tensors()
+    scores = (cost.feature_map(q) @ cost.feature_map(k).transpose(-2, -1)).tril()
+    expected = scores / scores.sum(-1, keepdim=True) @ v
+    assert torch.allclose(cost.causal_linear_attention(q, k, v), expected, atol=1e-12)
+    assert not torch.allclose(
+        cost.causal_linear_attention(q, k, v), cost.linear_attention(q, k, v), atol=1e-3
+    )
+
+
+def test_a_linear_inner_loop_from_zero_is_unnormalised_linear_attention():
+    q, k, v = tensors()
+    found = run(
+        InnerLoop(network=Linear()), Inputs(q, k, v), {"w_out": torch.zeros(1, 1, 6, 6, dtype=torch.float64)}
+    )
+    assert torch.allclose(found.outputs, q @ (k.transpose(-2, -1) @ v), atol=1e-12)
+
+
+def test_operations_grow_as_the_formulas_say(store):
+    rows = cost.costs((32, 64), width=8, repeats=1, store=store)
+    counted = {
+        (r.parameters["form"], r.parameters["tokens"]): r.value for r in rows if r.metric == "operations"
+    }
+    assert counted["softmax attention", 64] == 2 * (64 * 64 * 8 * 2)
+    assert counted["softmax attention", 64] == 4 * counted["softmax attention", 32]
+    assert counted["TTT, linear, whole sequence", 64] == 2 * (2 * 64 * 8 * 8)
+    assert counted["linear attention", 64] == 2 * counted["linear attention", 32]
+    assert cost.costs((32, 64), width=8, repeats=1, store=store) == rows
+
+
+@pytest.mark.parametrize("lengths", [[], [0], [-4]])
+def test_impossible_lengths_are_refused(lengths):
+    with pytest.raises(ParameterError, match="at least 1"):
+        cost.costs(lengths)
