@@ -14,6 +14,7 @@ from typing import Any
 
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
+from analysis import paths
 from analysis.errors import ReportError
 from analysis.publish.mathematics import Formulas
 
@@ -136,7 +137,10 @@ def plain(content: str) -> str:
 
 
 def localise_links(body: str, name: str, anchors: set[str]) -> str:
-    """Point `#slug` links of one notebook at its own anchors; raise ReportError for a link that leads nowhere."""
+    """Point `#slug` links of one notebook at its own anchors, and drop those to notebooks that this report leaves out.
+
+    Raises ReportError for a link that leads nowhere.
+    """
 
     def target(match: re.Match[str]) -> str:
         address = html.unescape(urllib.parse.unquote(match.group(1)))
@@ -144,6 +148,8 @@ def localise_links(body: str, name: str, anchors: set[str]) -> str:
         for candidate in (address, own, f"{name}-{slugify(address)}"):
             if candidate in anchors:
                 return f'<a href="#{candidate}"'
+        if (paths.NOTEBOOKS / f"{address}.ipynb").is_file():
+            return "<a"  # a placeholder link: the text stays, nothing to click
         raise ReportError(
             f"notebook {name!r}: expected a link to a heading or figure, received '#{address}'; correct it"
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.publish.style import DOUBLE_COLUMN, INK, SINGLE_COLUMN, look
+from analysis.publish.style import DOUBLE_COLUMN, INK, look
 from analysis.records import Record, select
 from analysis.records.comparison import change
 from analysis.spec import Family
@@ -199,14 +200,15 @@ def costs(table: Mapping[str, Sequence[float]], lengths: Sequence[int], unit: st
     """Draw measured cost against sequence length, one line a form, both axes logarithmic."""
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(SINGLE_COLUMN * 1.35, 2.7))
-    for (name, values), marker in zip(table.items(), "os^DvPX", strict=False):
-        axes.plot(lengths, values, marker=marker, label=name)
+    figure, axes = plt.subplots(figsize=(DOUBLE_COLUMN * 0.85, 2.6))
+    dashes = itertools.cycle(("-", (0, (5, 2)), (0, (1, 1.5))))
+    for (name, values), marker, dash in zip(table.items(), "os^DvPX", dashes, strict=False):
+        axes.plot(lengths, values, marker=marker, linestyle=dash, label=name)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlabel("tokens")
     axes.set_ylabel(unit)
-    axes.legend()
+    figure.legend(loc="outside right center")
     rows = [
         {"form": name, "tokens": n, unit: v}
         for name, vs in table.items()

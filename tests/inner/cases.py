@@ -8,6 +8,25 @@ from analysis.inner.types import Inputs
 from analysis.spec import GLU, MLP, DepthwiseConv3x3, InnerLoop, Linear
 
 
+def _randn(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def _shapes(spec: InnerLoop, width: int, hidden: int, values: int) -> dict[str, tuple[int, int]]:
+    shapes = {
+        "w_gate": (width, hidden),
+        "w_up": (width, hidden),
+        "w_out": (width if isinstance(spec.network, Linear) else hidden, values),
+        "w_linear": (width, values),
+        "w_conv": (9, width),
+    }
+    if isinstance(spec.network, MLP):
+        shapes |= {
+            name: (hidden if i else width, hidden) for i, name in enumerate(spec.network.fast_weights[:-1])
+        }
+    return {name: shapes[name] for name in spec.network.fast_weights}
+
+
 def draw(
     spec: InnerLoop,
     *,
@@ -28,31 +47,18 @@ def draw(
         values = width
     if isinstance(spec.network, GLU):
         hidden = values
-    randn = lambda *shape: torch.randn(*shape, dtype=torch.float64)  # noqa: E731
-    shapes = {
-        "w_gate": (width, hidden),
-        "w_up": (width, hidden),
-        "w_out": (width if isinstance(spec.network, Linear) else hidden, values),
-        "w_linear": (width, values),
-        "w_conv": (9, width),
-    }
-    if isinstance(spec.network, MLP):
-        shapes |= {
-            name: (width if i == 0 else hidden, hidden)
-            for i, name in enumerate(spec.network.fast_weights[:-1])
-        }
     weights = {
-        name: (randn(batch, heads, *shapes[name]) / shapes[name][0] ** 0.5).requires_grad_(requires_grad)
-        for name in spec.network.fast_weights
+        name: (_randn(batch, heads, *shape) / shape[0] ** 0.5).requires_grad_(requires_grad)
+        for name, shape in _shapes(spec, width, hidden, values).items()
     }
     rates = {
         name: (0.1 + torch.rand(batch, heads, tokens, 1, dtype=torch.float64)) * 0.1
         for name in spec.rate_names
     }
     inputs = Inputs(
-        q=randn(batch, heads, tokens, width),
-        k=randn(batch, heads, tokens, width),
-        v=randn(batch, heads, tokens, values),
+        q=_randn(batch, heads, tokens, width),
+        k=_randn(batch, heads, tokens, width),
+        v=_randn(batch, heads, tokens, values),
         rates=rates,
         momentum=torch.rand(batch, heads, tokens, 1, dtype=torch.float64)
         if spec.needs_momentum_input

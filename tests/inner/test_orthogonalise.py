@@ -43,7 +43,9 @@ def test_together_is_one_by_one_for_wide_tall_and_odd_shapes():
     together = newton_schulz_together(NewtonSchulz(), gradients)
     assert list(together) == list(shapes)
     for name, gradient in gradients.items():
-        torch.testing.assert_close(together[name], newton_schulz(NewtonSchulz(), gradient), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            together[name], newton_schulz(NewtonSchulz(), gradient), rtol=1e-12, atol=1e-12
+        )
 
 
 def test_precision_follows_the_request_or_autocast_and_the_result_keeps_the_gradients_type():
