@@ -1,4 +1,4 @@
-"""The fixed top-level folders; importing this module creates nothing.
+"""The fixed top-level folders, and the one way to put a file into place; importing this module creates nothing.
 
 The root is the folder above the package (a checkout), or `TTT_ANALYSIS_ROOT` when the package is installed elsewhere.
 """
@@ -6,6 +6,9 @@ The root is the folder above the package (a checkout), or `TTT_ANALYSIS_ROOT` wh
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(os.environ.get("TTT_ANALYSIS_ROOT", Path(__file__).resolve().parent.parent))
@@ -15,3 +18,21 @@ FIGURES = ROOT / "figures"
 REPORT = ROOT / "report"
 RECORDS = REPORT / "records"
 CACHE = Path(os.environ.get("TTT_ANALYSIS_CACHE", ROOT / ".cache"))
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary name beside `path` to write to; it becomes `path` when the block ends well, and is gone otherwise.
+
+    No reader ever sees half a file, and an interruption leaves the former one.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o644)  # mkstemp keeps the file to its owner
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -77,7 +77,7 @@ def test_an_interrupted_write_leaves_the_old_record(tmp_path, monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("analysis.records.store.os.replace", fail)
+    monkeypatch.setattr("analysis.paths.os.replace", fail)
     with pytest.raises(KeyboardInterrupt):
         store.put(record.edit(value=0.9))
     assert store.get(record.key).value == 0.5

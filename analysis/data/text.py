@@ -21,7 +21,7 @@ from torch import Tensor
 
 from analysis import paths
 from analysis.data.corpus import Corpus, evaluation_corpus, training_corpus
-from analysis.data.storage import digest_arrays, write_atomically
+from analysis.data.storage import digest_arrays
 from analysis.data.tokenizer import Tokenizer, embedded_tokenizer
 from analysis.errors import DataError
 
@@ -151,7 +151,9 @@ def save_stream(stream: TokenStream, path: Path | str) -> Path:
         "byte_lengths": stream.byte_lengths,
         "header": np.array(json.dumps(header | {"sha256": check})),
     }
-    return write_atomically(Path(path), lambda file: np.savez(file, allow_pickle=False, **arrays))
+    with paths.replacing(Path(path)) as partial, partial.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+    return Path(path)
 
 
 def load_training_corpus(path: Path | str) -> TokenStream:

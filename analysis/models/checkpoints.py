@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from analysis.models.manifest import (
     write_manifest,
 )
 from analysis.models.state_dicts import MatchReport, looks_untrained, match, require_complete, require_finite
+from analysis.paths import replacing
 from analysis.spec import Family, Loops
 
 
@@ -128,23 +128,17 @@ def save(
         if name not in tied
     }
     require_finite(tensors, "the host to be saved")
-    handle, temporary = tempfile.mkstemp(dir=folder, suffix=".partial")
-    os.close(handle)
-    try:
-        save_file(tensors, temporary)
+    with replacing(folder / WEIGHTS_FILE) as partial:
+        save_file(tensors, partial)
         written = Manifest(
             family=host.family,
             config=families.write_config(host),
             loops=host.loops,
-            sha256=sha256_of(Path(temporary)),
+            sha256=sha256_of(partial),
             num_parameters=host.num_parameters(),
             storage=str(dtype).removeprefix("torch."),
             **provenance,
         )
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, folder / WEIGHTS_FILE)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
     write_manifest(written, folder / MANIFEST_FILE)
     return written
 

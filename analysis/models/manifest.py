@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from analysis.errors import AnalysisError, CheckpointError, closest
+from analysis.paths import replacing
 from analysis.spec import Family, Loops, from_dict, parse_family, to_dict
 
 WEIGHTS_FILE = "model.safetensors"
@@ -88,9 +88,8 @@ def read_manifest(folder: Path) -> Manifest:
 
 def write_manifest(manifest: Manifest, path: Path) -> None:
     """Write manifest.json under a temporary name, then put it in place."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(manifest.to_dict(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(manifest.to_dict(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from analysis.errors import RecordError
-from analysis.paths import CACHE
+from analysis.paths import CACHE, replacing
 from analysis.records.plain import decode, encode, plain
 from analysis.records.provenance import code_digest, versions
 from analysis.records.record import Record, key_of
@@ -41,7 +39,7 @@ class Store:
 
     def put(self, record: Record) -> Record:
         """Write a record under its key and return it; an older one with the same inputs is replaced."""
-        write_atomically(self.path(record.key), record.to_json())
+        _write(self.path(record.key), record.to_json())
         return record
 
     def get(self, key: str) -> Record:
@@ -105,7 +103,7 @@ class Store:
             "environment": self.environment,
             "records": [r.key for r in records],
         }
-        write_atomically(entry, encode(run, indent=1) + "\n")
+        _write(entry, encode(run, indent=1) + "\n")
         return records
 
 
@@ -158,15 +156,6 @@ def _read(path: Path) -> Record:
     return record
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write text under a temporary name in the same folder and rename it, so that no reader sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=path.name, suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        os.chmod(name, 0o644)  # mkstemp keeps the file to its owner
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
