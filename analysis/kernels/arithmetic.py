@@ -1,0 +1,63 @@
+"""What every kernel shares: addresses out of the table, masked tiles, and a matrix product that the interpreter gets right."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from analysis.kernels.tiles import INTERPRETED
+
+UPCAST: tl.constexpr = tl.constexpr(INTERPRETED)
+# The interpreter multiplies the bit patterns of bfloat16, so its operands are widened first; float32 operands take
+# three tensor-core products on the device, which keeps float32 accuracy.
+PRECISION: tl.constexpr = tl.constexpr("ieee" if INTERPRETED else "tf32x3")
+
+
+@triton.jit
+def product(a, b, accumulator):
+    """Return accumulator + a b in float32."""
+    if UPCAST:
+        a = a.to(tl.float32)
+        b = b.to(tl.float32)
+    return tl.dot(a, b, accumulator, input_precision=PRECISION)
+
+
+@triton.jit
+def address(table, slot: tl.constexpr, dtype: tl.constexpr):
+    """Return the pointer stored in a slot of the address table; every tensor in it is aligned to 16 bytes."""
+    return tl.multiple_of(tl.load(table + slot).to(tl.pointer_type(dtype)), 16)
+
+
+@triton.jit
+def load_tile(pointers, row_mask, col_mask, EVEN_ROWS: tl.constexpr, EVEN_COLS: tl.constexpr):
+    """Load a tile, zeros outside the masks; an axis that is known to be even needs none."""
+    if EVEN_ROWS:
+        if EVEN_COLS:
+            return tl.load(pointers)
+        return tl.load(pointers, mask=col_mask[None, :], other=0.0)
+    if EVEN_COLS:
+        return tl.load(pointers, mask=row_mask[:, None], other=0.0)
+    return tl.load(pointers, mask=row_mask[:, None] & col_mask[None, :], other=0.0)
+
+
+@triton.jit
+def silu_parts(x):
+    """Return silu(x) and its derivative sigmoid(x) (1 + x (1 - sigmoid(x)))."""
+    gate = 1.0 / (1.0 + tl.exp(-x))
+    return x * gate, gate * (1.0 + x * (1.0 - gate))
+
+
+@triton.jit(do_not_specialize=["q", "k", "v", "out", "momentum", "rate_0", "rate_1", "rate_2", "w_0", "w_1", "w_2"])
+def write_table_kernel(table, q, k, v, out, momentum, rate_0, rate_1, rate_2, w_0, w_1, w_2):
+    """Write eleven addresses into the table, in stream order."""
+    tl.store(table + 0, q.to(tl.int64))
+    tl.store(table + 1, k.to(tl.int64))
+    tl.store(table + 2, v.to(tl.int64))
+    tl.store(table + 3, out.to(tl.int64))
+    tl.store(table + 4, momentum.to(tl.int64))
+    tl.store(table + 5, rate_0.to(tl.int64))
+    tl.store(table + 6, rate_1.to(tl.int64))
+    tl.store(table + 7, rate_2.to(tl.int64))
+    tl.store(table + 8, w_0.to(tl.int64))
+    tl.store(table + 9, w_1.to(tl.int64))
+    tl.store(table + 10, w_2.to(tl.int64))

@@ -1,0 +1,197 @@
+"""One inner loop on one shape: its buffers, and the order of launches in the recurrent and the parallel form."""
+
+from __future__ import annotations
+
+import torch
+import triton
+from torch import Tensor
+
+from analysis.kernels import matrix_kernels
+from analysis.kernels import signature as slots
+from analysis.kernels.arithmetic import UPCAST
+from analysis.kernels.lanes import Lanes
+from analysis.kernels.matrices import Group, Sizes
+from analysis.kernels.plan import Plan
+from analysis.kernels.signature import Signature
+from analysis.kernels.tokens import Source, Span, TokenLaunches
+
+READ_TOKENS = 8192
+"""How many tokens of hidden features exist at once in a read-out: 25 MB in bf16 at 4 heads of 384, inside the L2 cache."""
+RING = 4
+"""Operand copies of the moving weights in the recurrent form, so that read-outs may trail the updates."""
+SPLIT_RECURRENT, SPLIT_PARALLEL = 2, 1
+
+
+class Layer:
+    """Buffers and launches of one (plan, signature, form); `launch` may be called eagerly or captured in a graph."""
+
+    def __init__(self, plan: Plan, sign: Signature, *, is_parallel: bool, limit: int, keeps_states: bool) -> None:
+        self.plan, self.sign, self.is_parallel = plan, sign, is_parallel
+        self.length = min(plan.chunk or sign.update_tokens, sign.update_tokens)
+        self.chunks = -(-sign.update_tokens // self.length)
+        self.updates = self.chunks if plan.tail_updates else self.chunks - 1
+        ring = self.updates + 1 if is_parallel else RING
+        split = SPLIT_PARALLEL if is_parallel else SPLIT_RECURRENT
+        sizes = Sizes(ring, max(1, self.updates) if is_parallel else 1, split)
+        self.ring = ring
+        self.groups = _groups(plan, sign, sizes, limit)
+        self.tokens = TokenLaunches(plan, sign, limit)
+        new = lambda *shape, dtype: torch.empty(shape, dtype=dtype, device=sign.device)  # noqa: E731
+        self.table = new(len(slots.SLOTS), dtype=torch.int64)
+        self.alpha = None if plan.momentum is None else new(self.chunks, sign.total_z, dtype=torch.float32)
+        self.scratch = self.read_scratch = new(1, 1, dtype=sign.dtype)
+        if plan.network == "swiglu":
+            planes = 3 if plan.moves_all else 1
+            self.at_once = max(1, READ_TOKENS // self.length) if is_parallel else 1
+            self.scratch = new(planes, self.at_once * sign.total_z * self.length * sign.hidden, dtype=sign.dtype)
+            read = sign.total_z * self._read_length() * sign.hidden
+            self.read_scratch = new(1, max(1, READ_TOKENS // self._read_length()) * read, dtype=sign.dtype)
+        self.lanes = Lanes(sign.device, enabled=not is_parallel)
+        self.kept: list[dict[str, Tensor]] = []
+        self.keeps_states = keeps_states
+
+    def _read_length(self) -> int:
+        return self.length if self.plan.chunk is not None else min(self.sign.tokens, READ_TOKENS)
+
+    def group(self, name: str) -> tuple[Group, slice]:
+        """Return the group that holds a fast weight, and where its matrices lie in it."""
+        group = self.groups[name]
+        at = group.names.index(name) * self.sign.total_z
+        return group, slice(at, at + self.sign.total_z)
+
+    def unique_groups(self, *, moving: bool) -> list[Group]:
+        """Return the moving groups, or all of them, each once."""
+        found = list(dict.fromkeys(self.groups.values()))
+        return [group for group in found if group.is_moving or not moving]
+
+    def launch(self) -> None:
+        """Run the whole loop on the addresses that are in the table."""
+        for group in self.unique_groups(moving=False):
+            group.initialise(self.table, self.sign)
+        self._gates()
+        if self.is_parallel:
+            self._parallel()
+        else:
+            self._recurrent()
+
+    def _gates(self) -> None:
+        if self.alpha is None:
+            return
+        if self.plan.momentum != "per token":
+            self.alpha.fill_(float(self.plan.momentum or 0.0))
+            return
+        matrix_kernels.gate_kernel[(self.sign.total_z, self.chunks)](
+            self.table, self.alpha, self.sign.heads, self.sign.total_z, *self.sign.momentum,
+            self.sign.update_tokens, self.length, SLOT=slots.MOMENTUM, BLOCK=16 if UPCAST.value else 1024, num_warps=4,
+        )  # fmt: skip
+
+    def _operands(self, slot: int) -> dict[str, Source]:
+        """Return the operand copy of every fast weight, the moving ones from a slot."""
+        found = {}
+        for name in self.plan.names:
+            group, part = self.group(name)
+            found[name] = Source(group.operand[slot if group.is_moving else 0, part])
+        return found
+
+    def _recurrent(self) -> None:
+        state = 0
+        for chunk in range(self.chunks):
+            updates = chunk < self.updates
+            if not self.plan.inclusive:
+                self._read_chunk(chunk, state)
+            if updates:
+                self._keep()
+                for step in range(self.plan.steps):
+                    self._update(chunk, state, is_first=state == 0)
+                    state += 1
+            if self.plan.inclusive:
+                self._read_chunk(chunk, state)
+        self.lanes.join()
+
+    def _keep(self) -> None:
+        if self.keeps_states:
+            groups = self.unique_groups(moving=True)
+            self.kept.append(
+                {
+                    part: getattr(group, part).clone()
+                    for group in groups
+                    for part in ("fast", "carry")
+                }
+            )
+
+    def _update(self, chunk: int, state: int, *, is_first: bool) -> None:
+        span = Span(chunk * self.length, self.sign.update_tokens, self.length, 1)
+        operands = self._operands(state % self.ring)
+        self._gradients(span, operands, 0)
+        alpha = None if self.alpha is None else self.alpha[chunk:]
+        self.lanes.before_write((state + 1) % self.ring)
+        for group in self.unique_groups(moving=True):
+            group.accumulate(alpha, 1, is_first)
+            group.update(group.transform(1), (state + 1) % self.ring)
+
+    def _gradients(self, span: Span, operands: dict[str, Source], first_chunk: int) -> None:
+        if self.plan.network == "swiglu":
+            kind = "all" if self.plan.moves_all else "last"
+            self.tokens.features(self.table, self.scratch, span, operands, kind=kind)
+        last, part = self.group("w_out")
+        out = last.grads[:, first_chunk:, part]
+        other = self.groups[self.plan.names[0]].grads[:, first_chunk:] if self.plan.moves_all else out
+        self.tokens.outer(self.table, self.scratch, span, out, other, self.groups)
+
+    def _read_chunk(self, chunk: int, state: int) -> None:
+        slot = state % self.ring
+        with self.lanes.side(slot):
+            if self.plan.chunk is None:
+                self._read_all(slot)
+            else:
+                span = Span(chunk * self.length, self.sign.update_tokens, self.length, 1)
+                self._read(span, self._operands(slot), 0)
+
+    def _read_all(self, slot: int) -> None:
+        length = self._read_length()
+        for start in range(0, self.sign.tokens, length):
+            self._read(Span(start, self.sign.tokens, length, 1), self._operands(slot), 0)
+
+    def _read(self, span: Span, operands: dict[str, Source], last_slot: int) -> None:
+        scratch = None
+        if self.plan.network == "swiglu":
+            scratch = self.read_scratch
+            self.tokens.features(self.table, scratch, span, operands, kind="read")
+        self.tokens.project(self.table, scratch, span, operands["w_out"], last_slot)
+
+    def _parallel(self) -> None:
+        last, _ = self.group("w_out")
+        stop, length = self.sign.update_tokens, self.length
+        is_linear = self.plan.network == "linear"
+        together = max(1, self.updates) if is_linear else self.at_once
+        for first in range(0, self.updates, together):
+            count = min(together, self.updates - first)
+            self._gradients(Span(first * length, stop, length, count), self._operands(0), first)
+        if self.updates:
+            if self.alpha is not None or self.plan.transform != "identity":
+                last.accumulate(self.alpha, self.updates, True)
+            last.running_sums(last.transform(self.updates), self.updates)
+        if self.plan.chunk is None:
+            self._read_all(self.updates)
+            return
+        together = self.chunks if is_linear else self.at_once
+        offset = 1 if self.plan.inclusive else 0
+        for first in range(0, self.chunks, together):
+            count = min(together, self.chunks - first)
+            slot = min(first + offset, self.updates)
+            operands = self._operands(slot) | {"w_out": Source(last.operand[slot], last.operand.stride(0))}
+            self._read(Span(first * length, stop, length, count), operands, self.updates - slot)
+
+
+def _groups(plan: Plan, sign: Signature, sizes: Sizes, limit: int) -> dict[str, Group]:
+    """Return the group of every fast weight: one per shape and mobility."""
+    kinds: dict[tuple[tuple[int, int], bool], list[str]] = {}
+    for name in plan.names:
+        kinds.setdefault((sign.shape(name, plan.network), name in plan.moving), []).append(name)
+    made = {}
+    for names in kinds.values():
+        group = Group(plan, sign, tuple(names), sizes, limit)
+        made.update(dict.fromkeys(names, group))
+    return made
+
+

@@ -1,0 +1,96 @@
+"""Tile sizes of every kernel, chosen by shape and element size, and shrunk until they fit the device's shared memory."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+import torch
+
+from analysis.errors import UnsupportedSpecError
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+"""Whether Triton runs its kernels in its interpreter; Triton itself reads the variable when a kernel is defined."""
+
+SMALLEST = 16
+SHARED_MEMORY_OF_THE_INTERPRETER = 227 * 1024
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows and columns of the output tile, depth of one step of the contraction, warps, and pipeline stages."""
+
+    rows: int
+    cols: int
+    depth: int
+    warps: int
+    stages: int
+
+    def shared_bytes(self, element_size: int, left: int, right: int) -> int:
+        """Bytes that the pipeline holds: `left` row tiles and `right` column tiles in every stage."""
+        return self.stages * self.depth * element_size * (left * self.rows + right * self.cols)
+
+
+# Measured on one H200 with bf16 operands and width 384 (NOTES.md); other shapes start from the same tiles.
+PREFERRED: dict[str, Tile] = {
+    "features": Tile(128, 128, 64, 8, 3),
+    "backward_features": Tile(128, 64, 64, 8, 3),
+    "outer": Tile(128, 128, 64, 8, 3),
+    "project": Tile(128, 128, 64, 8, 3),
+    "gram": Tile(128, 128, 64, 8, 3),
+    "polynomial": Tile(128, 128, 64, 8, 3),
+    "iterate": Tile(128, 128, 64, 8, 3),
+}
+OPERANDS = {"features": (1, 2), "backward_features": (2, 3)}
+"""How many row tiles and column tiles a stage holds, where it is not one of each."""
+
+
+def shared_memory_limit(device: torch.device) -> int:
+    """Bytes of shared memory one program may use on `device`."""
+    if device.type != "cuda":
+        return SHARED_MEMORY_OF_THE_INTERPRETER
+    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
+
+
+def choose(kernel: str, rows: int, cols: int, depth: int, dtype: torch.dtype, limit: int) -> Tile:
+    """Return the tile of `kernel` for a product [rows, depth] @ [depth, cols].
+
+    Raises:
+        UnsupportedSpecError: not even the smallest tile fits into `limit` bytes of shared memory.
+    """
+    size = dtype.itemsize
+    tile = Tile(SMALLEST, SMALLEST, SMALLEST, 1, 1) if INTERPRETED else PREFERRED[kernel]
+    if size == 4 and not INTERPRETED:
+        tile = replace(tile, rows=min(tile.rows, 64), cols=min(tile.cols, 64), depth=32, warps=4)
+    tile = replace(
+        tile,
+        rows=min(tile.rows, _power_above(rows)),
+        cols=min(tile.cols, _power_above(cols)),
+        depth=min(tile.depth, _power_above(depth)),
+    )
+    left, right = OPERANDS.get(kernel, (1, 1))
+    while tile.shared_bytes(size, left, right) > limit:
+        tile = _smaller(tile, kernel, limit)
+    if tile.rows * tile.cols < 64 * 64 * 2:
+        tile = replace(tile, warps=min(tile.warps, 4))
+    return tile
+
+
+def _power_above(size: int) -> int:
+    return max(SMALLEST, 1 << (size - 1).bit_length())
+
+
+def _smaller(tile: Tile, kernel: str, limit: int) -> Tile:
+    if tile.stages > 2:
+        return replace(tile, stages=tile.stages - 1)
+    if tile.depth > 32:
+        return replace(tile, depth=tile.depth // 2)
+    largest = max(tile.rows, tile.cols)
+    if largest > SMALLEST:
+        return replace(tile, rows=min(tile.rows, largest // 2), cols=min(tile.cols, largest // 2))
+    if tile.stages > 1:
+        return replace(tile, stages=1)
+    raise UnsupportedSpecError(
+        f"the triton backend needs more shared memory than the {limit} bytes of this device for its {kernel} kernel even with "
+        f"its smallest tile; use backend='recurrent' or 'parallel'."
+    )

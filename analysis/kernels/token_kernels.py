@@ -1,0 +1,204 @@
+"""Kernels over tokens: hidden features of a SwiGLU (with the factors of its gradients), outer products, projections.
+
+Tokens are addressed by (z, chunk, position): z counts batch and heads together, a chunk starts at start + chunk * length
+and holds at most `length` tokens before `stop`. Scratch planes are [plane, chunk, z, length, width], contiguous.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from analysis.kernels.arithmetic import address, load_tile, product, silu_parts
+
+
+@triton.jit
+def token_rate(table, SLOT: tl.constexpr, z, heads, token, rate_b, rate_h, rate_t, mask, factor):
+    """Return factor times the per-token rate in a slot of the table; a negative slot means a rate of one."""
+    if SLOT < 0:
+        return tl.where(mask, factor, 0.0)
+    base = address(table, SLOT, tl.float32)
+    offset = (z // heads).to(tl.int64) * rate_b + (z % heads).to(tl.int64) * rate_h
+    return tl.load(base + offset + token * rate_t, mask=mask, other=0.0) * factor
+
+
+@triton.jit
+def loss_factor(scale, count, MEAN: tl.constexpr):
+    """Return the loss's factor of one token: its scale, over the chunk's tokens for a mean."""
+    if MEAN:
+        return scale / count
+    return scale
+
+
+@triton.jit
+def features_kernel(
+    table, w_gate, w_up, w_out, scratch,
+    heads, total_z, x_b, x_h, x_t, v_b, v_h, v_t, rate_b, rate_h, rate_t,
+    start, stop, length, width, hidden, values, w_chunk, plane, scale,
+    X: tl.constexpr, V: tl.constexpr, RATE_GATE: tl.constexpr, RATE_UP: tl.constexpr, RATE_OUT: tl.constexpr,
+    RATED: tl.constexpr, MEAN: tl.constexpr, FULL: tl.constexpr, DTYPE: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN_T: tl.constexpr, EVEN_X: tl.constexpr, EVEN_H: tl.constexpr, EVEN_V: tl.constexpr,
+):  # fmt: skip
+    """h = silu(x W_gate) * (x W_up), times its rate if RATED; FULL also writes what multiplies x in the other gradients.
+
+    With r = v W_out^T these are u = rate r silu(a) for W_up and g = rate r b silu'(a) for W_gate (a, b the two products).
+    """
+    col_tiles = tl.cdiv(hidden, COLS)
+    row = tl.program_id(0) // col_tiles
+    col = tl.program_id(0) % col_tiles
+    z = tl.program_id(1)
+    chunk = tl.program_id(2)
+    count = tl.minimum(length, stop - start - chunk * length)
+    if row * ROWS >= count:
+        return
+    position = row * ROWS + tl.arange(0, ROWS)
+    unit = col * COLS + tl.arange(0, COLS)
+    deep = tl.arange(0, DEPTH)
+    in_chunk = position < count
+    in_hidden = unit < hidden
+    token = (start + chunk * length + position).to(tl.int64)
+    batch, head = (z // heads).to(tl.int64), (z % heads).to(tl.int64)
+
+    x = address(table, X, DTYPE) + batch * x_b + head * x_h + token[:, None] * x_t
+    at = chunk * w_chunk + z.to(tl.int64) * width * hidden
+    a = tl.zeros((ROWS, COLS), tl.float32)
+    b = tl.zeros((ROWS, COLS), tl.float32)
+    for first in range(0, width, DEPTH):
+        inside = first + deep < width
+        tokens = load_tile(x + (first + deep)[None, :], in_chunk, inside, EVEN_T, EVEN_X)
+        offsets = at + (first + deep)[:, None] * hidden + unit[None, :]
+        a = product(tokens, load_tile(w_gate + offsets, inside, in_hidden, EVEN_X, EVEN_H), a)
+        b = product(tokens, load_tile(w_up + offsets, inside, in_hidden, EVEN_X, EVEN_H), b)
+    swish, slope = silu_parts(a)
+    h = swish * b
+    factor = loss_factor(scale, count, MEAN)
+    if RATED:
+        h *= token_rate(table, RATE_OUT, z, heads, token, rate_b, rate_h, rate_t, in_chunk, factor)[:, None]
+    into = scratch + ((chunk * total_z + z).to(tl.int64) * length + position[:, None]) * hidden + unit[None, :]
+    mask = in_chunk[:, None] & in_hidden[None, :]
+    tl.store(into, h.to(DTYPE), mask=mask)
+    if FULL:
+        v = address(table, V, DTYPE) + batch * v_b + head * v_h + token[:, None] * v_t
+        w = w_out + chunk * w_chunk + z.to(tl.int64) * hidden * values
+        r = tl.zeros((ROWS, COLS), tl.float32)
+        for first in range(0, values, DEPTH):
+            inside = first + deep < values
+            target = load_tile(v + (first + deep)[None, :], in_chunk, inside, EVEN_T, EVEN_V)
+            back = load_tile(w + unit[None, :] * values + (first + deep)[:, None], inside, in_hidden, EVEN_V, EVEN_H)
+            r = product(target, back, r)
+        up = token_rate(table, RATE_UP, z, heads, token, rate_b, rate_h, rate_t, in_chunk, factor)
+        gate = token_rate(table, RATE_GATE, z, heads, token, rate_b, rate_h, rate_t, in_chunk, factor)
+        tl.store(into + plane, (up[:, None] * r * swish).to(DTYPE), mask=mask)
+        tl.store(into + 2 * plane, (gate[:, None] * r * b * slope).to(DTYPE), mask=mask)
+
+
+@triton.jit
+def outer_kernel(
+    table, scratch, out, out_other,
+    heads, total_z, k_b, k_h, k_t, v_b, v_h, v_t, rate_b, rate_h, rate_t,
+    start, stop, length, width, hidden, values, plane, scale,
+    out_split, out_chunk, other_split, other_chunk,
+    K: tl.constexpr, V: tl.constexpr, RATE: tl.constexpr, MEAN: tl.constexpr,
+    KIND: tl.constexpr, SPLIT: tl.constexpr, OUT_TURNED: tl.constexpr, OTHER_TURNED: tl.constexpr,
+    DTYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN_T: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Gradients of one chunk as outer products over its tokens, the tokens cut into SPLIT parts that are added later.
+
+    KIND 'linear': (rate k)^T v. KIND 'last': h^T v from scratch. KIND 'all': program axis 1 counts gate, up, last; the
+    first two are k^T g and k^T u and go to `other`. TURNED outputs are stored transposed.
+    """
+    problem = tl.program_id(1) // total_z
+    z = tl.program_id(1) % total_z
+    chunk = tl.program_id(2) // SPLIT
+    split = tl.program_id(2) % SPLIT
+    batch, head = (z // heads).to(tl.int64), (z % heads).to(tl.int64)
+    begin = start + chunk * length
+    count = tl.minimum(length, stop - begin)
+    keys = address(table, K, DTYPE) + batch * k_b + head * k_h + begin.to(tl.int64) * k_t
+    targets = address(table, V, DTYPE) + batch * v_b + head * v_h + begin.to(tl.int64) * v_t
+    hiddens = scratch + (chunk * total_z + z).to(tl.int64) * length * hidden
+    if KIND == "linear":
+        left, left_t, rows, right, right_t, cols = keys, k_t, width, targets, v_t, values
+    else:
+        left, left_t, rows, right, right_t, cols = hiddens, hidden, hidden, targets, v_t, values
+    into = out + split.to(tl.int64) * out_split + chunk.to(tl.int64) * out_chunk
+    into += z.to(tl.int64) * rows * cols
+    if KIND == "all":
+        if problem < 2:
+            left, left_t, rows = keys, k_t, width
+            right, right_t, cols = hiddens + (2 - problem) * plane, hidden, hidden
+            into = out_other + split.to(tl.int64) * other_split + chunk.to(tl.int64) * other_chunk
+            into += (problem * total_z + z).to(tl.int64) * width * hidden
+
+    col_tiles = tl.cdiv(tl.maximum(values, hidden), COLS)
+    row, col = tl.program_id(0) // col_tiles, tl.program_id(0) % col_tiles
+    if row * ROWS >= rows or col * COLS >= cols:
+        return
+    i = row * ROWS + tl.arange(0, ROWS)
+    j = col * COLS + tl.arange(0, COLS)
+    in_rows, in_cols = i < rows, j < cols
+    part = tl.cdiv(length, SPLIT * DEPTH) * DEPTH
+    last = tl.minimum(count, (split + 1) * part)
+    accumulator = tl.zeros((ROWS, COLS), tl.float32)
+    deep = tl.arange(0, DEPTH)
+    for first in range(split * part, last, DEPTH):
+        t = (first + deep).to(tl.int64)
+        inside = first + deep < last
+        a = load_tile(left + t[None, :] * left_t + i[:, None], in_rows, inside, EVEN, EVEN_T)
+        b = load_tile(right + t[:, None] * right_t + j[None, :], inside, in_cols, EVEN_T, EVEN)
+        if KIND == "linear" and RATE >= 0:
+            each = token_rate(table, RATE, z, heads, begin + t, rate_b, rate_h, rate_t, inside, 1.0)
+            a = (a.to(tl.float32) * each[None, :]).to(DTYPE)
+        accumulator = product(a, b, accumulator)
+    if KIND == "linear":
+        accumulator *= loss_factor(scale, count, MEAN)
+    if KIND == "all" and OUT_TURNED != OTHER_TURNED:
+        turned = (problem < 2) == OTHER_TURNED
+        offsets = tl.where(turned, j[None, :] * rows + i[:, None], i[:, None] * cols + j[None, :])
+    elif OUT_TURNED:
+        offsets = j[None, :] * rows + i[:, None]
+    else:
+        offsets = i[:, None] * cols + j[None, :]
+    tl.store(into + offsets, accumulator, mask=in_rows[:, None] & in_cols[None, :])
+
+
+@triton.jit
+def project_kernel(
+    table, scratch, weights,
+    heads, total_z, x_b, x_h, x_t, start, stop, length, width, values, num_tokens, w_chunk, w_last,
+    X: tl.constexpr, OUT: tl.constexpr, DTYPE: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN_T: tl.constexpr, EVEN_X: tl.constexpr, EVEN_V: tl.constexpr,
+):  # fmt: skip
+    """out = x W for every token of the chunks, each chunk with weights of its own (the last one from chunk w_last on).
+
+    x comes from the table (X a slot) or from scratch [chunk, z, length, width] (X negative).
+    """
+    col_tiles = tl.cdiv(values, COLS)
+    row = tl.program_id(0) // col_tiles
+    z = tl.program_id(1)
+    chunk = tl.program_id(2)
+    count = tl.minimum(length, stop - start - chunk * length)
+    if row * ROWS >= count:
+        return
+    position = row * ROWS + tl.arange(0, ROWS)
+    j = (tl.program_id(0) % col_tiles) * COLS + tl.arange(0, COLS)
+    deep = tl.arange(0, DEPTH)
+    in_chunk, in_values = position < count, j < values
+    token = (start + chunk * length + position).to(tl.int64)
+    if X >= 0:
+        x = address(table, X, DTYPE) + (z // heads).to(tl.int64) * x_b + (z % heads).to(tl.int64) * x_h
+        x += token[:, None] * x_t
+    else:
+        x = scratch + ((chunk * total_z + z).to(tl.int64) * length + position[:, None]) * width
+    w = weights + tl.minimum(chunk, w_last).to(tl.int64) * w_chunk + z.to(tl.int64) * width * values
+    accumulator = tl.zeros((ROWS, COLS), tl.float32)
+    for first in range(0, width, DEPTH):
+        inside = first + deep < width
+        a = load_tile(x + (first + deep)[None, :], in_chunk, inside, EVEN_T, EVEN_X)
+        b = load_tile(w + (first + deep)[:, None] * values + j[None, :], inside, in_values, EVEN_X, EVEN_V)
+        accumulator = product(a, b, accumulator)
+    out = address(table, OUT, DTYPE) + (z.to(tl.int64) * num_tokens + token[:, None]) * values + j[None, :]
+    tl.store(out, accumulator.to(DTYPE), mask=in_chunk[:, None] & in_values[None, :])
