@@ -159,7 +159,7 @@ def _gated(clipped: bool, sizes: Sizes, seed: int, twin: bool) -> Sides:
 
 def neighbourhoods(x: Tensor, height: int, width: int, flip: bool = False) -> Tensor:
     """Return [B, H, T, 9, C]: the value at each of nine offsets around every cell, zero outside the grid."""
-    image = x.unflatten(2, (height, width))
+    image = x.reshape(*x.shape[:2], height, width, x.shape[-1])
     padded = torch.nn.functional.pad(image, (0, 0, 1, 1, 1, 1))
     offsets = [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
     shifted = [padded[:, :, 1 + dy : 1 + dy + height, 1 + dx : 1 + dx + width] for dy, dx in offsets]

@@ -52,7 +52,7 @@ class Sides:
         probe = torch.randn(outputs.shape, dtype=outputs.dtype, generator=generator)
         names, leaves = list(self.leaves), list(self.leaves.values())
         one, two = (
-            torch.autograd.grad((side["outputs"] * probe).sum(), leaves, allow_unused=True)
+            torch.autograd.grad((side["outputs"] * probe).sum(), leaves, allow_unused=True, retain_graph=True)
             for side in (self.reference, self.formula)
         )
         found = {}
