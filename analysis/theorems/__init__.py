@@ -4,6 +4,7 @@ from analysis.theorems.claims import Claim, Counterexample, Judgement, Sides, Ve
 from analysis.theorems.corrections import growth
 from analysis.theorems.costs import cost_table
 from analysis.theorems.draws import DRAWS, Problem, Sizes, draw
+from analysis.theorems.explore import explore, loop_of
 from analysis.theorems.precision import error_table
 from analysis.theorems.verify import CLAIMS, VerdictTable, verify
 
@@ -21,7 +22,9 @@ __all__ = [
     "cost_table",
     "draw",
     "error_table",
+    "explore",
     "growth",
     "judge",
+    "loop_of",
     "verify",
 ]
