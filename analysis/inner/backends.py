@@ -9,6 +9,7 @@ import torch
 
 from analysis.errors import UnsupportedSpecError, closest
 from analysis.inner.chunks import check, num_chunks
+from analysis.inner.compiled import run_compiled
 from analysis.inner.effective import run_effective
 from analysis.inner.parallel import run_parallel
 from analysis.inner.recurrent import run_recurrent
@@ -60,6 +61,7 @@ def _run_reference(
 BACKENDS: dict[str, Backend] = {
     "reference": Backend("reference", _always, _run_reference),
     "recurrent": Backend("recurrent", _always, run_recurrent),
+    "compiled": Backend("compiled", _always, run_compiled),
     "parallel": Backend("parallel", _reducible, run_parallel),
     "effective": Backend("effective", _extracted, run_effective),
 }

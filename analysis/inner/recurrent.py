@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -121,8 +123,10 @@ def run_recurrent(
     *,
     measure: bool = False,
     newton_schulz_dtype: torch.dtype | None = None,
+    advance: Callable[..., State] = update,
+    read: Callable[..., Tensor] = apply,
 ) -> Result:
-    """Run the inner loop chunk by chunk; every specification is supported."""
+    """Run the inner loop chunk by chunk; every specification is supported. `advance`, `read`: `update` and `apply`, compiled."""
     state = initial_state(spec, weights)
     outputs, history = [], []
     for chunk in chunks(spec, inputs.num_update_tokens):
@@ -132,9 +136,9 @@ def run_recurrent(
             following, size = update_and_size(spec, state, piece, newton_schulz_dtype)
             history.append(_observe(spec, state, following, piece, size))
         elif chunk.updates:
-            following = update(spec, state, piece, newton_schulz_dtype)
+            following = advance(spec, state, piece, newton_schulz_dtype)
         read_from = following if spec.order is Order.UPDATE_THEN_APPLY else state
-        outputs.append(apply(spec, read_from, piece if inputs.update_tokens is None else inputs))
+        outputs.append(read(spec, read_from, piece if inputs.update_tokens is None else inputs))
         state = following
     trace = _trace(history) if history else None
     return Result(torch.cat(outputs, 2), state, trace, "recurrent")

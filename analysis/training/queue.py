@@ -37,10 +37,14 @@ def run_queue(
     corpus: Path | None = None,
     commit_name: str | None = None,
     graph: str = "auto",
+    compiled: bool = False,
+    processes: int = 1,
 ) -> list[dict[str, object]]:
     """Train `jobs` in order of priority into `output`; returns one row per job with its state and result.
 
-    budget: seconds from now. devices: None takes all CUDA devices, else the CPU. slots: runs side by side on a device.
+    budget: seconds from now. devices: None takes all CUDA devices, else the CPU. processes: of each device.
+    slots: runs side by side in a process. compiled: fuse pointwise work with torch.compile; while one process compiles,
+    another of the same device trains.
     """
     deadline = time.time() + budget
     output.mkdir(parents=True, exist_ok=True)
@@ -49,9 +53,13 @@ def run_queue(
     if devices is None:
         devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["cpu"]
     waiting = [job for job in jobs if not is_finished(output / job.name)]
-    settings = Settings(output, deadline, slots, corpus, commit_name, graph)
+    settings = Settings(output, deadline, slots, slots * processes, corpus, commit_name, graph, compiled)
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=work, args=(device, waiting, settings)) for device in devices]
+    workers = [
+        context.Process(target=work, args=(device, waiting, settings))
+        for device in devices
+        for _ in range(processes)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -90,13 +98,19 @@ def table(rows: Sequence[dict[str, object]]) -> str:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python -m analysis.training.queue", description=run_queue.__doc__)
-    made.add_argument("--jobs", help="NAME:SEED,SEED ... in order of priority, '*' allowed; without it the standard plan")
+    made.add_argument(
+        "--jobs", help="NAME:SEED,SEED ... in order of priority, '*' allowed; without it the standard plan"
+    )
     made.add_argument("--seeds", default="0,1,2", help="seeds of the standard plan")
     made.add_argument("--output", type=Path, default=paths.CHECKPOINTS, help="folder of the checkpoints")
     made.add_argument("--pack", type=Path, help="folder for the tar files; without it nothing is packed")
-    made.add_argument("--skip", type=Path, help="folder of finished checkpoints that need not be trained again")
+    made.add_argument(
+        "--skip", type=Path, help="folder of finished checkpoints that need not be trained again"
+    )
     made.add_argument("--budget", type=float, default=3600.0, help="seconds")
-    made.add_argument("--slots", type=int, default=4, help="runs side by side on each device")
+    made.add_argument("--slots", type=int, default=4, help="runs side by side in each process")
+    made.add_argument("--processes", type=int, default=1, help="processes on each device")
+    made.add_argument("--compiled", action="store_true", help="fuse pointwise work with torch.compile")
     made.add_argument("--corpus", type=Path, help="folder with the exported text corpus")
     made.add_argument("--fraction", type=float, default=1.0, help="share of the steps of each recipe")
     made.add_argument("--graph", default="auto", choices=["auto", "on", "off"])
@@ -108,7 +122,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the queue, write the table of its runs to standard output, pack the checkpoints."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     given = parser().parse_args(arguments)
-    jobs = parse_jobs(given.jobs) if given.jobs else standard_plan([int(seed) for seed in given.seeds.split(",")])
+    jobs = (
+        parse_jobs(given.jobs)
+        if given.jobs
+        else standard_plan([int(seed) for seed in given.seeds.split(",")])
+    )
     if given.skip is not None:
         jobs = [job for job in jobs if not is_finished(given.skip / job.name)]
     rows = run_queue(
@@ -119,12 +137,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         corpus=given.corpus,
         commit_name=given.commit,
         graph=given.graph,
+        compiled=given.compiled,
+        processes=given.processes,
     )
     sys.stdout.write(table(rows))
     if given.pack is not None:
         done = [given.output / job.name for job in jobs if is_finished(given.output / job.name)]
         left_out = pack(done, given.pack)
-        sys.stdout.write(f"packed {len(done)} checkpoints, without weights: {', '.join(left_out) or 'none'}\n")
+        sys.stdout.write(
+            f"packed {len(done)} checkpoints, without weights: {', '.join(left_out) or 'none'}\n"
+        )
 
 
 if __name__ == "__main__":

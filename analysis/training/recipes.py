@@ -14,46 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.errors import ParameterError, closest
-from analysis.models import lact_nvs_config, vittt_config
-from analysis.models.lact_lm_config import LaCTLMConfig
 from analysis.spec import Family, InnerLoop, to_dict
+from analysis.training.scales import SCALES, Data, ImageData, SceneData, TextData
 from analysis.training.variants import VARIANTS, Variant, equal_to
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextData:
-    """Windows of `length` tokens; `crops` of them are evaluated. `source` None is the embedded corpus, else a folder."""
-
-    length: int = 1024
-    crops: int = 512
-    source: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SceneData:
-    """Procedural scenes: how many, views of each, their side in pixels, and which become inputs and targets."""
-
-    scenes: int = 12_000
-    views: int = 8
-    size: int = 64
-    inputs: int = 2
-    targets: int = 6
-    evaluation_scenes: int = 512
-    evaluation_targets: int = 3
-    source: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageData:
-    """Rendered images for classification: how many, their side in pixels, and how many are evaluated."""
-
-    images: int = 150_000
-    size: int = 48
-    evaluation_images: int = 4000
-    source: str | None = None
-
-
-Data = TextData | SceneData | ImageData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +65,9 @@ class Recipe:
         known = [item.name for item in dataclasses.fields(self)]
         for name in changes:
             if name not in known:
-                raise ParameterError(f"Recipe has no field {name!r}{closest(name, known)}; known: {', '.join(known)}.")
+                raise ParameterError(
+                    f"Recipe has no field {name!r}{closest(name, known)}; known: {', '.join(known)}."
+                )
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -117,67 +82,6 @@ class Recipe:
             "data": {"kind": type(self.data).__name__, **dataclasses.asdict(self.data)},
             "betas": list(self.betas),
         }
-
-
-def _lm(hidden: int, layers: int, heads: int, lact_heads: int, **fields: Any) -> LaCTLMConfig:
-    return LaCTLMConfig(
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attn_heads=heads,
-        num_lact_heads=lact_heads,
-        use_muon=True,
-        **fields,
-    )
-
-
-_SMALL_LM = _lm(
-    128,
-    4,
-    4,
-    2,
-    intermediate_size=344,
-    vocab_size=1024,
-    window_size=64,
-    lact_chunk_size=64,
-    tie_word_embeddings=True,
-    initializer_range=0.02,
-    zero_init_ttt_scale=True,
-)
-_PAPER_LM = _lm(1536, 24, 24, 4, w0_w2_low_rank=32, rope_theta=1e6)
-
-# Small: sizes and rates that show the paper's phenomena in minutes. Paper: appendix A; what it leaves open (peak rate,
-# warm-up, decay) follows the published training code. Batches are over all devices: 8 x 4, 4 x 128 and 2 x 256.
-SCALES: dict[str, dict[Family, dict[str, Any]]] = {
-    "small": {
-        Family.LACT_LM: {
-            "config": _SMALL_LM, "data": TextData(), "steps": 3000, "batch": 64, "lr": 3e-3, "warmup": 100,
-        },
-        Family.LACT_NVS: {
-            "config": lact_nvs_config.CONFIGS["small"], "data": SceneData(),
-            "steps": 7000, "batch": 32, "lr": 3e-3, "warmup": 200,
-        },
-        Family.VITTT: {
-            "config": vittt_config.CONFIGS["small"], "data": ImageData(),
-            "steps": 4500, "batch": 128, "lr": 2e-3, "warmup": 200,
-        },
-    },
-    "paper": {
-        Family.LACT_LM: {
-            "config": _PAPER_LM, "data": TextData(length=32768, source="fineweb-edu"),
-            "steps": 20_000, "batch": 32, "lr": 5e-4, "warmup": 1024, "final_lr": 0.1, "weight_decay": 0.1,
-        },
-        Family.LACT_NVS: {
-            "config": lact_nvs_config.CONFIGS["l12_d768_ttt2x"], "data": SceneData(size=128, source="re10k"),
-            "steps": 20_000, "batch": 512, "lr": 4e-4, "warmup": 2500, "final_lr": 0.0,
-        },
-        Family.VITTT: {
-            "config": dataclasses.replace(vittt_config.CONFIGS["vittt_base"], drop_path_rate=0.4, label_smoothing=0.1),
-            "data": ImageData(size=224, images=1_281_167, evaluation_images=50_000, source="imagenet"),
-            "steps": 60 * 1_281_167 // 512, "batch": 512, "lr": 5e-4, "warmup": 20 * 1_281_167 // 512, "final_lr": 0.02,
-            "betas": (0.9, 0.999),
-        },
-    },
-}  # fmt: skip
 
 
 def _recipe(family: Family, variant: Variant, scale: str) -> Recipe:
@@ -203,7 +107,10 @@ def _generate() -> Iterator[tuple[str, str]]:
         for family in Family:
             for variant in VARIANTS:
                 if family in variant.families:
-                    yield _name(family, variant.key, scale), _name(family, equal_to(family, variant.key), scale)
+                    yield (
+                        _name(family, variant.key, scale),
+                        _name(family, equal_to(family, variant.key), scale),
+                    )
 
 
 ALIASES: dict[str, str] = {name: target for name, target in _generate() if name != target}
@@ -247,15 +154,17 @@ def scaled(recipe: Recipe, fraction: float) -> Recipe:
         ParameterError: the fraction is not positive.
     """
     if not fraction > 0:
-        raise ParameterError(f"expected a positive fraction of the steps, received {fraction!r}; pass for example 0.1.")
-    return recipe.edit(
-        steps=max(1, round(recipe.steps * fraction)), warmup=round(recipe.warmup * fraction)
-    )
+        raise ParameterError(
+            f"expected a positive fraction of the steps, received {fraction!r}; pass for example 0.1."
+        )
+    return recipe.edit(steps=max(1, round(recipe.steps * fraction)), warmup=round(recipe.warmup * fraction))
 
 
 _TINY_DATA: dict[Family, Data] = {
     Family.LACT_LM: TextData(length=48, crops=4),
-    Family.LACT_NVS: SceneData(scenes=8, views=4, size=16, targets=2, evaluation_scenes=4, evaluation_targets=1),
+    Family.LACT_NVS: SceneData(
+        scenes=8, views=4, size=16, targets=2, evaluation_scenes=4, evaluation_targets=1
+    ),
     Family.VITTT: ImageData(images=32, size=16, evaluation_images=16),
 }
 
@@ -276,7 +185,14 @@ def smoke(recipe: Recipe, steps: int = 4) -> Recipe:
         blocks = tuple(dataclasses.replace(e, **widths[type(e).__name__]) for e in recipe.config.block_config)
         size = {"dim": 32, "layers": 2, "block_config": blocks}
     else:
-        size = {"embed_dim": 32, "depth": 2, "num_heads": 2, "img_size": 16, "patch_size": 4, "num_classes": 16}
+        size = {
+            "embed_dim": 32,
+            "depth": 2,
+            "num_heads": 2,
+            "img_size": 16,
+            "patch_size": 4,
+            "num_classes": 16,
+        }
     chunk = {"chunk": 16} if recipe.family is Family.LACT_LM else {}
     return recipe.edit(
         config=dataclasses.replace(recipe.config, **size),

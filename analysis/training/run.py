@@ -15,6 +15,7 @@ from analysis.models import checkpoints, families
 from analysis.models.evaluation import Evaluation, evaluate
 from analysis.models.sites import Tape
 from analysis.records.provenance import commit, versions
+from analysis.training.compiled import compile_blocks, training_backend
 from analysis.training.distributed import Team, check_divisible
 from analysis.training.recipes import Recipe
 from analysis.training.resume import read_state, remove_state, write_state
@@ -43,8 +44,8 @@ class Run:
     """A recipe being trained: host, optimiser, data and curves; `advance` enqueues steps, `finish` evaluates and saves.
 
     folder: where the checkpoint and the state for resuming go. graph: auto, on or off; `graph_reason` says what was
-    decided and why. With `resume`, the state in the folder is continued. commit_name: the git commit to record, for
-    machines that hold no repository.
+    decided and why. compiled: fuse pointwise work with torch.compile. With `resume`, the state in the folder is continued.
+    commit_name: the git commit to record, for machines that hold no repository.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Run:
         folder: Path,
         *,
         graph: str = "auto",
+        compiled: bool = False,
         resume: bool = True,
         commit_name: str | None = None,
     ) -> None:
@@ -63,6 +65,9 @@ class Run:
         self.commit_name = commit_name
         torch.manual_seed(recipe.seed)
         self.host = families.build(recipe.family, recipe.config, recipe.loops).to(team.device).train()
+        self.host.backend = self.backend = training_backend(self.host, compiled)
+        if compiled:
+            compile_blocks(self.host)
         self.generator = torch.Generator(team.device).manual_seed(recipe.seed)
         joint = task.sampler(recipe.batch, self.generator)
         self.outer = OuterStep(
@@ -74,6 +79,7 @@ class Run:
         if resume and (state := read_state(folder, recipe, team.device)) is not None:
             self._restore(state)
         is_graphed, self.graph_reason = choose_graph(graph, team.device, team.world)
+        self.graph_reason += ", compiled" if compiled else ""
         self.stream = torch.cuda.Stream(team.device) if is_graphed else None  # type: ignore[no-untyped-call]
         self.take = GraphedStep(self.outer, self.generator, self.stream) if self.stream else self.outer
         if self.stream is not None:
@@ -122,9 +128,9 @@ class Run:
         pattern = "layers.*.*." if len(self.host.loops) > 1 else "layers.*."
         tape = Tape([pattern + name for name in _INNER])
         with on_stream(self.stream), torch.no_grad():
-            self.host.eval()
+            self.host.eval().backend = "auto"
             self.host(self.task.probe, tape=tape)
-            self.host.train()
+            self.host.train().backend = self.backend
             self.curve.steps.append(self.step)
             for name in _INNER:
                 values = [value.mean() for site, value in tape.items() if site.endswith(name)]
@@ -176,6 +182,7 @@ class Run:
         if self.team.leads:
             with on_stream(self.stream), torch.no_grad():
                 self._read_inner_losses()
+                self.host.backend = "auto"
                 for parameter in self.host.parameters():
                     parameter.copy_(parameter.bfloat16().float())
                 evaluation = evaluate(self.host, self.task.evaluation(), token_bytes=self.task.token_bytes)

@@ -29,7 +29,9 @@ class OuterStep:
     losses, norms: outer loss and gradient norm (before clipping) of every step done, float32 [steps].
     """
 
-    def __init__(self, host: nn.Module, recipe: Recipe, sample: Callable[[], Batch], device: torch.device) -> None:
+    def __init__(
+        self, host: nn.Module, recipe: Recipe, sample: Callable[[], Batch], device: torch.device
+    ) -> None:
         self.host, self.recipe, self.sample, self.device = host, recipe, sample, device
         self.bare: Host = unwrap(host)
         self.optimiser = adamw(self.bare, recipe, device)
@@ -81,7 +83,9 @@ def choose_graph(graph: str, device: torch.device, world: int) -> tuple[bool, st
     elif world > 1:
         obstacle = "several processes exchange gradients during backward"
     if graph == "on" and obstacle:
-        raise ParameterError(f"expected a run whose steps can be captured for graph='on', but {obstacle}; pass auto or off.")
+        raise ParameterError(
+            f"expected a run whose steps can be captured for graph='on', but {obstacle}; pass auto or off."
+        )
     if graph == "off" or obstacle:
         return False, obstacle or "switched off"
     return True, "the whole step is one CUDA graph"

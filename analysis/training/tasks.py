@@ -16,11 +16,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from analysis.data import images, scenes, text
+from analysis.data import image_formats, images, scene_formats, scenes, text
 from analysis.data.corpus import evaluation_corpus
 from analysis.data.text_files import load_text
 from analysis.errors import DataError
-from analysis.training.recipes import Data, ImageData, Recipe, SceneData, TextData
+from analysis.training.recipes import Recipe
+from analysis.training.scales import Data, ImageData, SceneData, TextData
 
 Batch = dict[str, Tensor]
 Sampler = Callable[[], Batch]
@@ -41,11 +42,14 @@ class Task:
     token_bytes: Tensor | None = field(default=None, repr=False)
 
 
-def load_task(recipe: Recipe, device: torch.device, corpus: Path | None = None, data: Path | None = None) -> Task:
+def load_task(
+    recipe: Recipe, device: torch.device, corpus: Path | None = None, data: Path | None = None
+) -> Task:
     """Load or render the data of a recipe on `device`.
 
     corpus: folder with the exported embedded text corpus; without it the corpus is read from the installed packages.
-    data: folder of real data (`train` and `evaluation` inside), for recipes that name a source.
+    data: folder of real data for recipes that name a source. Inside, `train` and `evaluation` each hold text or JSONL
+        files, one folder of images per class, or the `cameras` and `frames` of RealEstate10K.
 
     Raises:
         DataError: a source without `data`, or a folder that cannot be read.
@@ -96,16 +100,20 @@ def _text(settings: TextData, device: torch.device, corpus: Path | None, data: P
 
 
 def _scenes(settings: SceneData, device: torch.device, data: Path | None) -> Task:
-    if data is not None:
-        raise DataError("expected procedural scenes, received a folder; scene folders are read by analysis.data.")
-    size, shown = settings.size, settings.inputs + settings.evaluation_targets
-    training = scenes.procedural_scenes(settings.scenes, "train", views=settings.views, size=size, device=device)
-    held_out = scenes.procedural_scenes(
-        settings.evaluation_scenes, "evaluation", views=shown, size=size, device=device
-    )
+    size, shown = (settings.size, settings.size), settings.inputs + settings.evaluation_targets
+    if data is None:
+        training = scenes.procedural_scenes(
+            settings.scenes, "train", views=settings.views, size=size, device=device
+        )
+        held_out = scenes.procedural_scenes(
+            settings.evaluation_scenes, "evaluation", views=shown, size=size, device=device
+        )
+    else:
+        training = _clips(data / "train", size, settings.views)
+        held_out = _clips(data / "evaluation", size, shown)
 
-    def batches(size: int) -> Iterable[Batch]:
-        return scenes.nvs_batches(held_out, size, settings.inputs, settings.evaluation_targets, device)
+    def batches(count: int) -> Iterable[Batch]:
+        return scenes.nvs_batches(held_out, count, settings.inputs, settings.evaluation_targets, device)
 
     return Task(
         digest=training.digest,
@@ -118,11 +126,19 @@ def _scenes(settings: SceneData, device: torch.device, data: Path | None) -> Tas
     )
 
 
+def _clips(folder: Path, size: tuple[int, int], views: int) -> scenes.SceneSet:
+    return scene_formats.load_realestate(folder / "cameras", folder / "frames", size, views)
+
+
 def _images(settings: ImageData, device: torch.device, data: Path | None) -> Task:
-    if data is not None:
-        raise DataError("expected rendered images, received a folder; image folders are read by analysis.data.")
-    training = images.rendered_images(settings.images, "train", size=settings.size, device=device)
-    held_out = images.rendered_images(settings.evaluation_images, "evaluation", size=settings.size, device=device)
+    if data is None:
+        training = images.rendered_images(settings.images, "train", size=settings.size, device=device)
+        held_out = images.rendered_images(
+            settings.evaluation_images, "evaluation", size=settings.size, device=device
+        )
+    else:
+        training = image_formats.load_image_folder(data / "train", settings.size)
+        held_out = image_formats.load_image_folder(data / "evaluation", settings.size)
     return Task(
         digest=training.digest,
         evaluation_digest=held_out.digest,

@@ -30,11 +30,19 @@ class Timing:
     last_loss: float
     reason: str
 
+    def __str__(self) -> str:
+        return (
+            f"{self.milliseconds:8.2f} ms/step, start {self.start_seconds:5.1f} s, "
+            f"loss {self.first_loss:.3f} -> {self.last_loss:.3f} ({self.reason})"
+        )
 
-def time_recipe(recipe: Recipe, task: Task, *, graph: str = "auto", seconds: float = 3.0) -> Timing:
+
+def time_recipe(
+    recipe: Recipe, task: Task, *, graph: str = "auto", compiled: bool = False, seconds: float = 3.0
+) -> Timing:
     """Train a recipe for about `seconds` and time its steps, two waits for the device apart; nothing is saved."""
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(recipe, task, join(), Path(folder), graph=graph, resume=False)
+        run = Run(recipe, task, join(), Path(folder), graph=graph, compiled=compiled, resume=False)
     begun = time.monotonic()
     run.advance(8)
     run.check()
@@ -54,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("recipes", nargs="+")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--compiled", default="off", choices=["off", "on", "both"])
     parser.add_argument("--graph", default="auto", choices=["auto", "on", "off", "both"])
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO)
@@ -67,12 +76,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 torch.cuda.synchronize(device)
             sys.stdout.write(f"{recipe.family.title} data: {time.monotonic() - begun:.1f} s\n")
         for graph in ("on", "off") if given.graph == "both" else (given.graph,):
-            timing = time_recipe(recipe, tasks[recipe.family], graph=graph, seconds=given.seconds)
-            sys.stdout.write(
-                f"{recipe.name:24} graph {graph:4} {timing.milliseconds:8.2f} ms/step, start {timing.start_seconds:5.1f} s, "
-                f"loss {timing.first_loss:.3f} -> {timing.last_loss:.3f} ({timing.reason})\n"
-            )
-            sys.stdout.flush()
+            for compiled in (False, True) if given.compiled == "both" else (given.compiled == "on",):
+                timing = time_recipe(
+                    recipe, tasks[recipe.family], graph=graph, compiled=compiled, seconds=given.seconds
+                )
+                sys.stdout.write(f"{recipe.name:24} {timing}\n")
+                sys.stdout.flush()
 
 
 if __name__ == "__main__":

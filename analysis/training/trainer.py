@@ -39,28 +39,21 @@ def train(
     corpus: Path | None = None,
     data: Path | None = None,
     graph: str = "auto",
+    compiled: bool = False,
     resume: bool = True,
     save_seconds: float = 300.0,
     commit_name: str | None = None,
     progress: bool = True,
 ) -> Evaluation | None:
-    """Train a recipe into `folder` (default: checkpoints/<name>-s<seed>) and return the final evaluation.
+    """Train a recipe into `folder` and return the final evaluation.
 
     An interrupted run (Ctrl-C, or a kill) leaves `resume.pt`, from which the next call continues; on a CPU the result is the
     one of an uninterrupted run, bit for bit. Under torchrun all processes call this; only the first returns an evaluation.
 
-    Args:
-        recipe: what to train.
-        folder: where the checkpoint goes.
-        device: None takes the first CUDA device, else the CPU.
-        task: the data, if already loaded; else `corpus` and `data` are handed to `load_task`.
-        corpus: folder with the exported text corpus.
-        data: folder of real data, for recipes that name a source.
-        graph: auto, on or off: whether the whole step is captured as a CUDA graph.
-        resume: continue an unfinished run found in the folder.
-        save_seconds: time between two writes of the state.
-        commit_name: git commit to record where no repository is.
-        progress: show a progress bar.
+    folder: default checkpoints/<name>-s<seed>. device: None takes the first CUDA device, else the CPU. task: the data, if
+    already loaded; else `corpus` and `data` are handed to `load_task`. graph: auto, on or off, whether the whole step is
+    captured as a CUDA graph. compiled: fuse pointwise work with torch.compile, slow to start. save_seconds: time between two
+    writes of the state. commit_name: the git commit to record where no repository is.
 
     Raises:
         DivergedError: the outer loss is not finite.
@@ -69,33 +62,44 @@ def train(
     team = join(device)
     folder = Path(folder) if folder is not None else paths.CHECKPOINTS / recipe.folder
     task = task or load_task(recipe, team.device, corpus, data)
-    run = Run(recipe, task, team, folder, graph=graph, resume=resume, commit_name=commit_name)
+    run = Run(
+        recipe, task, team, folder, graph=graph, compiled=compiled, resume=resume, commit_name=commit_name
+    )
     if team.leads:
         LOG.info("%s: %d steps on %s; %s", recipe.folder, recipe.steps, team.device, run.graph_reason)
-    every = CHECK_EVERY.get(team.device.type, 10)
+    with tqdm(
+        total=recipe.steps, initial=run.step, desc=recipe.folder, disable=not (progress and team.leads)
+    ) as shown:
+        _to_the_end(run, shown, save_seconds)
+    return run.finish()
+
+
+def _to_the_end(run: Run, shown: tqdm[Any], save_seconds: float) -> None:
+    """Take all steps that are left, looking at the losses and writing the state now and then."""
+    every = CHECK_EVERY.get(run.team.device.type, 10)
     watch, since_save = Stopwatch(), 0.0
-    shown = tqdm(total=recipe.steps, initial=run.step, desc=recipe.folder, disable=not (progress and team.leads))
-    with shown, Interruption() as interruption:
+    with Interruption() as interruption:
         while not run.done:
             # Several processes must agree to stop, so they look at the same steps; one process looks at every step.
-            stretch = min(every - run.step % every, recipe.steps - run.step)
-            for _ in range(stretch):
+            for _ in range(min(every - run.step % every, run.recipe.steps - run.step)):
                 run.advance(1)
                 shown.update(1)
-                if team.world == 1 and interruption.requested:
+                if run.team.world == 1 and interruption.requested:
                     break
+            stops = run.team.any(interruption.requested)
+            loss = run.check() if not stops else float("nan")
             passed = watch.lap()
             run.seconds += passed
             since_save += passed
-            if team.any(interruption.requested):
+            if stops:
                 run.save_state()
-                raise KeyboardInterrupt(f"stopped at step {run.step}; the next call continues from {folder}")
-            shown.set_postfix(loss=f"{run.check():.3f}")
+                raise KeyboardInterrupt(
+                    f"stopped at step {run.step}; the next call continues from {run.folder}"
+                )
+            shown.set_postfix(loss=f"{loss:.3f}")
             if since_save >= save_seconds:
                 run.save_state()
                 since_save = 0.0
-    run.seconds += watch.lap()
-    return run.finish()
 
 
 class Interruption:
@@ -125,4 +129,6 @@ class Interruption:
 
 def log_to_terminal() -> None:
     """Show the log of this package on standard error, for programs that set up no logging of their own."""
-    logging.basicConfig(stream=sys.stderr, level=os.environ.get("LOGLEVEL", "INFO"), format="%(asctime)s %(message)s")
+    logging.basicConfig(
+        stream=sys.stderr, level=os.environ.get("LOGLEVEL", "INFO"), format="%(asctime)s %(message)s"
+    )

@@ -69,10 +69,14 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("frozen", "are the updates needed? no fast weight moves", _retrained_frozen),
     Variant("none", "is the branch needed? the host without an inner loop", has_loops=False),
     Variant(
-        "ascent", "does the sign matter? gradient ascent (section 4.2)", lambda s: s.edit(direction=Direction.ASCENT)
+        "ascent",
+        "does the sign matter? gradient ascent (section 4.2)",
+        lambda s: s.edit(direction=Direction.ASCENT),
     ),
     Variant(
-        "q_is_k", "do queries matter? keys in their place (section 4.4)", lambda s: s.edit(query=QuerySource.KEY)
+        "q_is_k",
+        "do queries matter? keys in their place (section 4.4)",
+        lambda s: s.edit(query=QuerySource.KEY),
     ),
     *(Variant(rung.key, f"{rung.name}: without {rung.removes}", rung=rung.key) for rung in RUNGS[1:]),
     Variant(

@@ -22,32 +22,40 @@ from analysis.models.manifest import MANIFEST_FILE
 from analysis.spec import Family
 from analysis.training.distributed import Team
 from analysis.training.plan import Job
-from analysis.training.recipes import Data
 from analysis.training.run import Run, Stopwatch
+from analysis.training.scales import Data
+from analysis.training.step import EAGER_STEPS
 from analysis.training.tasks import Task, load_task
 
 LOG = logging.getLogger(__name__)
 CLAIMS, STATUS = "claims", "status"
 QUANTUM_SECONDS = 0.5
-CHECK_STEPS = 500
+CHECK_STEPS, FIRST_LOOK = 500, 100
 MARGIN = 5.0
+CROWDING = 0.7
+"""Slowdown to expect for each run that shares a device, until it is measured."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all workers of a queue share: output folder, deadline (seconds since the epoch), runs side by side, options."""
+    """What all workers of a queue share: output folder, deadline (seconds since the epoch), runs side by side, options.
+
+    slots: runs of one process. crowd: runs of all processes of a device.
+    """
 
     output: Path
     deadline: float
     slots: int
+    crowd: int
     corpus: Path | None
     commit_name: str | None
     graph: str = "auto"
+    compiled: bool = False
 
 
 @dataclass
 class Active:
-    """A run in progress, the events that end its enqueued stretches, and when it started."""
+    """A run in progress, the events that end its enqueued stretches, when it started and when it was last looked at."""
 
     job: Job
     run: Run
@@ -56,11 +64,16 @@ class Active:
     pending: list[tuple[int, torch.cuda.Event]] = field(default_factory=list)
     quantum: int = 10
     checked: int = 0
+    checked_at: float = 0.0
+    milliseconds: float = 0.0
 
-    def milliseconds(self) -> float:
-        """Wall-clock milliseconds per step so far."""
-        done = max(1, self.run.step - sum(steps for steps, _ in self.pending))
-        return 1000 * (time.time() - self.started) / done
+    def look(self) -> None:
+        """Check the losses and measure the wall-clock time of a step since the last look."""
+        self.run.check()
+        now, steps = time.time(), self.run.step - self.checked
+        if self.checked_at and steps:
+            self.milliseconds = 1000 * (now - self.checked_at) / steps
+        self.checked, self.checked_at = self.run.step, now
 
 
 class Worker:
@@ -71,7 +84,8 @@ class Worker:
         self.jobs, self.settings = jobs, settings
         self.tasks: dict[tuple[Family, Data], Task] = {}
         self.active: list[Active] = []
-        self.slowdown = max(1.0, 0.6 * settings.slots)
+        self.compiled = settings.compiled
+        self.slowdown = max(1.0, CROWDING * settings.crowd)
         for name in (CLAIMS, STATUS):
             (settings.output / name).mkdir(parents=True, exist_ok=True)
 
@@ -108,11 +122,36 @@ class Worker:
             self.tasks[key] = load_task(job.recipe, self.team.device, self.settings.corpus)
             self._wait()
             LOG.info("%s data ready in %.1f s", job.recipe.family.title, time.time() - begun)
-        folder = self.settings.output / job.name
-        options: dict[str, Any] = {"graph": self.settings.graph, "commit_name": self.settings.commit_name}
-        run = Run(job.recipe, self.tasks[key], self.team, folder, resume=False, **options)
-        self.active.append(Active(job, run, time.time()))
-        LOG.info("%s started on %s", job.name, self.team.device)
+        started = time.time()
+        try:
+            run = self._built(job, self.tasks[key], self.compiled)
+        except RuntimeError as error:
+            if not self.compiled:
+                raise
+            LOG.error("torch.compile failed on %s, this worker goes on without it: %s", job.name, error)
+            self.compiled = False
+            run = self._built(job, self.tasks[key], False)
+        active = Active(job, run, started)
+        active.look()
+        self.active.append(active)
+        LOG.info("%s started on %s after %.1f s", job.name, self.team.device, time.time() - started)
+
+    def _built(self, job: Job, task: Task, compiled: bool) -> Run:
+        """Build a run and take its first steps, in which everything is compiled and captured."""
+        settings = self.settings
+        options: dict[str, Any] = {"graph": settings.graph, "commit_name": settings.commit_name}
+        run = Run(
+            job.recipe,
+            task,
+            self.team,
+            settings.output / job.name,
+            resume=False,
+            compiled=compiled,
+            **options,
+        )
+        run.advance(EAGER_STEPS + 1)
+        run.synchronise()
+        return run
 
     def _tend(self, active: Active) -> bool:
         """Look after one run: note finished stretches, enqueue the next, check, finish; returns whether anything moved."""
@@ -134,10 +173,9 @@ class Worker:
 
     def _enqueue(self, active: Active) -> None:
         run, before = active.run, active.run.step
-        if run.step - active.checked >= CHECK_STEPS:
-            run.check()
-            active.checked = run.step
-            active.quantum = max(1, int(1000 * QUANTUM_SECONDS / active.milliseconds()))
+        if run.step - active.checked >= (CHECK_STEPS if active.milliseconds else FIRST_LOOK):
+            active.look()
+            active.quantum = max(1, int(1000 * QUANTUM_SECONDS / (active.milliseconds or 50.0)))
             self._learn_slowdown()
         run.advance(active.quantum)
         if run.stream is None:
@@ -149,9 +187,10 @@ class Worker:
 
     def _learn_slowdown(self) -> None:
         """Compare measured step times with the table, so that only jobs that will finish are started."""
-        ratios = [one.milliseconds() / one.job.milliseconds for one in self.active if one.run.step >= CHECK_STEPS]
+        ratios = [one.milliseconds / one.job.milliseconds for one in self.active if one.milliseconds]
         if ratios:
-            self.slowdown = max(ratios)
+            self.compiled = settings.compiled
+        self.slowdown = max(ratios)
 
     def _finish(self, active: Active) -> None:
         active.run.seconds = active.watch.lap()
@@ -167,7 +206,7 @@ class Worker:
             "state": state,
             "result": text,
             "seconds": round(seconds, 1),
-            "milliseconds": round(active.milliseconds(), 2),
+            "milliseconds": round(active.milliseconds, 2),
             "loss": round(float(active.run.outer.losses[: active.run.step][-50:].mean()), 4),
         }
         path = self.settings.output / STATUS / f"{active.job.name}.json"
