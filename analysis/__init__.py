@@ -86,6 +86,7 @@ _HOMES = {
 _PACKAGES = (
     "data",
     "inner",
+    "lab",
     "models",
     "probes",
     "publish",

@@ -28,6 +28,7 @@ ALLOWED = {
     "theorems": {"inner", "spec", "records", "statistics"} | BASE,
     "publish": {"records", "spec", "statistics"} | BASE,
 }
+ALLOWED["lab"] = set(ALLOWED)
 LAZY = {"inner.backends": {"kernels"}}
 """Edges that are allowed inside functions alone, by importing module."""
 EVERYTHING = {"cli", "commands", "__main__", ""}

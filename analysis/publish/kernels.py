@@ -12,6 +12,7 @@ from typing import Any
 from analysis import paths
 from analysis.publish.provenance import PACKAGE
 
+PANELS_VARIABLE = "TTT_ANALYSIS_PANELS"  # read by `analysis.lab`: a run without a reader shows no control panels
 GRACE_SECONDS = 3.0  # after an interrupt, before a kernel is killed
 
 
@@ -25,6 +26,7 @@ def kernel_environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(search),
         "TTT_ANALYSIS_ROOT": str(paths.ROOT),
         "TTT_ANALYSIS_CACHE": str(paths.CACHE),
+        PANELS_VARIABLE: "off",
     }
 
 
