@@ -106,14 +106,14 @@ def static(view: EffectiveAttention, problem: Problem) -> EffectiveAttention:
         [t for tokens, _ in view.steps for t in range(*tokens)], dtype=torch.long, device=view.s_0.device
     )
     averaged = view.spec.loss.reduction is Reduction.MEAN
-    share = torch.tensor(
+    share = view.v_eff.new_tensor(
         [1 / (stop - first if averaged else 1) for (first, stop), _ in view.steps for _ in range(first, stop)]
     )
     return dataclasses.replace(
         view,
         q_eff=start.q_eff,
         k_eff=start.k_eff[:, :, token],
-        v_eff=start.v_eff[:, :, token] * share.to(view.v_eff).unsqueeze(-1),
+        v_eff=start.v_eff[:, :, token] * share.unsqueeze(-1),
         output_gate=start.output_gate,
         value_scale=None,
         value_mixing=None,
