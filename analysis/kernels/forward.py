@@ -24,13 +24,14 @@ MOST_LAYERS = 24
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outputs [B, H, T, V] in the operands' type, and the final float32 state by name, each [B, H, in, out] or None."""
+    """Outputs [B, H, T, V] in the operands' type, and the final state in float32 by part and name of the moving weight.
+
+    Parts: 'fast' [B, H, in, out]; 'main', the unnormalised copy (pre-norm); 'carry', the momentum accumulator; 'target',
+    the initial column norms [B, H, 1, out]. A part that the loop does not have is absent.
+    """
 
     outputs: Tensor
-    fast: dict[str, Tensor]
-    main: dict[str, Tensor] | None
-    momentum: dict[str, Tensor] | None
-    target: dict[str, Tensor] | None
+    state: dict[str, dict[str, Tensor]]
 
 
 class Runner:
@@ -51,17 +52,18 @@ class Runner:
             layer.kept.clear()
             layer.launch()
             if on_gpu and not torch.cuda.is_current_stream_capturing():
-                self._capture()
+                self._capture().replay()
         return _outcome(layer, outputs)
 
-    def _capture(self) -> None:
-        """Record the launches for later calls; this call has already run them."""
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        """Record the launches; the eager run before has compiled them, and the replay after fills the graph's own copies."""
         self.layer.kept.clear()
         torch.cuda.synchronize(self.layer.sign.device)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self.layer.launch()
         self.graph = graph
+        return graph
 
 
 _RUNNERS: OrderedDict[tuple[object, ...], Runner] = OrderedDict()
@@ -91,45 +93,30 @@ def forget() -> None:
     _RUNNERS.clear()
 
 
-def _outcome(layer: Layer, outputs: Tensor) -> Outcome:
-    plan, sign = layer.plan, layer.sign
-    copies = {
-        (id(group), part): getattr(group, part).clone()
-        for group in layer.unique_groups(moving=True)
-        for part in _parts(layer)
+def state_parts(plan: Plan, has_update: bool) -> tuple[str, ...]:
+    """Return the parts of the state that a loop has, in a fixed order."""
+    present = {
+        "fast": True,
+        "main": plan.norm == "pre",
+        "carry": plan.momentum is not None and has_update,
+        "target": plan.norm is not None,
     }
+    return tuple(part for part, is_there in present.items() if is_there)
 
-    def named(part: str) -> dict[str, Tensor]:
-        found = {}
-        for name in plan.moving:
+
+def _outcome(layer: Layer, outputs: Tensor) -> Outcome:
+    lead = (layer.sign.batch, layer.sign.heads)
+    state: dict[str, dict[str, Tensor]] = {}
+    for part in state_parts(layer.plan, layer.updates > 0):
+        copies = {group: getattr(group, part).clone() for group in layer.unique_groups(moving=True)}
+        state[part] = {}
+        for name in layer.plan.moving:
             group, where = layer.group(name)
-            rows, cols = group.rows, group.cols
-            matrix = copies[id(group), part][where]
+            matrix = copies[group][where]
             if part == "target":
-                found[name] = matrix.view(sign.batch, sign.heads, 1, cols)
-                continue
-            if part == "carry" and group.turned:
-                found[name] = matrix.view(sign.batch, sign.heads, cols, rows).transpose(2, 3)
+                state[part][name] = matrix.view(*lead, 1, group.cols)
+            elif part == "carry" and group.turned:
+                state[part][name] = matrix.view(*lead, group.cols, group.rows).mT
             else:
-                found[name] = matrix.view(sign.batch, sign.heads, rows, cols)
-        return found
-
-    parts = _parts(layer)
-    return Outcome(
-        outputs,
-        named("fast"),
-        named("main") if "main" in parts else None,
-        named("carry") if "carry" in parts else None,
-        named("target") if "target" in parts else None,
-    )
-
-
-def _parts(layer: Layer) -> list[str]:
-    parts = ["fast"]
-    if layer.plan.norm == "pre":
-        parts.append("main")
-    if layer.plan.norm is not None:
-        parts.append("target")
-    if layer.plan.momentum is not None and layer.updates:
-        parts.append("carry")
-    return parts
+                state[part][name] = matrix.view(*lead, group.rows, group.cols)
+    return Outcome(outputs, state)

@@ -47,7 +47,7 @@ class Layer:
             read = sign.total_z * self._read_length() * sign.hidden
             self.read_scratch = new(1, max(1, READ_TOKENS // self._read_length()) * read, dtype=sign.dtype)
         self.lanes = Lanes(sign.device, enabled=not is_parallel)
-        self.kept: list[dict[str, Tensor]] = []
+        self.kept: list[dict[Group, dict[str, Tensor]]] = []
         self.keeps_states = keeps_states
 
     def _read_length(self) -> int:
@@ -100,7 +100,6 @@ class Layer:
             if not self.plan.inclusive:
                 self._read_chunk(chunk, state)
             if updates:
-                self._keep()
                 for step in range(self.plan.steps):
                     self._update(chunk, state, is_first=state == 0)
                     state += 1
@@ -108,16 +107,22 @@ class Layer:
                 self._read_chunk(chunk, state)
         self.lanes.join()
 
-    def _keep(self) -> None:
-        if self.keeps_states:
-            groups = self.unique_groups(moving=True)
-            self.kept.append(
-                {
-                    part: getattr(group, part).clone()
-                    for group in groups
-                    for part in ("fast", "carry")
-                }
-            )
+    def _keep(self, group: Group, change: Tensor) -> None:
+        """Copy what the adjoint of one update needs: the weights before it, D, and the transformed D."""
+        self.kept[-1][group] = {
+            "fast": group.fast.clone(),
+            "d": group.grads[0, 0].clone(),
+            "change": change[0].clone(),
+            **({} if group.main is None else {"main": group.main.clone()}),
+        }
+
+    def kept_matrix(self, update: int, name: str, part: str) -> Tensor:
+        """Return what was kept of a fast weight at one update, [B, H, in, out]."""
+        group, where = self.group(name)
+        is_turned = group.turned and part in ("d", "change")
+        shape = (group.cols, group.rows) if is_turned else (group.rows, group.cols)
+        matrix = self.kept[update][group][part][where].view(self.sign.batch, self.sign.heads, *shape)
+        return matrix.mT if is_turned else matrix
 
     def _update(self, chunk: int, state: int, *, is_first: bool) -> None:
         span = Span(chunk * self.length, self.sign.update_tokens, self.length, 1)
@@ -125,9 +130,14 @@ class Layer:
         self._gradients(span, operands, 0)
         alpha = None if self.alpha is None else self.alpha[chunk:]
         self.lanes.before_write((state + 1) % self.ring)
+        if self.keeps_states:
+            self.kept.append({})
         for group in self.unique_groups(moving=True):
             group.accumulate(alpha, 1, is_first)
-            group.update(group.transform(1), (state + 1) % self.ring)
+            change = group.transform(1)
+            if self.keeps_states:
+                self._keep(group, change)
+            group.update(change, (state + 1) % self.ring)
 
     def _gradients(self, span: Span, operands: dict[str, Source], first_chunk: int) -> None:
         if self.plan.network == "swiglu":

@@ -97,7 +97,7 @@ def features_kernel(
 def outer_kernel(
     table, scratch, out, out_other,
     heads, total_z, k_b, k_h, k_t, v_b, v_h, v_t, rate_b, rate_h, rate_t,
-    start, stop, length, width, hidden, values, plane, scale,
+    start, stop, length, width, hidden, values, plane, col_tiles, scale,
     out_split, out_chunk, other_split, other_chunk,
     K: tl.constexpr, V: tl.constexpr, RATE: tl.constexpr, MEAN: tl.constexpr,
     KIND: tl.constexpr, SPLIT: tl.constexpr, OUT_TURNED: tl.constexpr, OTHER_TURNED: tl.constexpr,
@@ -132,7 +132,6 @@ def outer_kernel(
             into = out_other + split.to(tl.int64) * other_split + chunk.to(tl.int64) * other_chunk
             into += (problem * total_z + z).to(tl.int64) * width * hidden
 
-    col_tiles = tl.cdiv(tl.maximum(values, hidden), COLS)
     row, col = tl.program_id(0) // col_tiles, tl.program_id(0) % col_tiles
     if row * ROWS >= rows or col * COLS >= cols:
         return

@@ -80,16 +80,17 @@ class TokenLaunches:
         sign, plan = self.sign, self.plan
         kind = "linear" if plan.network == "linear" else "all" if plan.moves_all else "last"
         rows = sign.width if kind == "linear" else max(sign.hidden, sign.width if kind == "all" else 0)
-        hidden = sign.hidden if kind == "all" else sign.values
-        tile = self._tile("outer", rows, max(sign.values, hidden), span.length)
+        cols = max(sign.values, sign.hidden if kind == "all" else 0)
+        tile = self._tile("outer", rows, cols, span.length)
         split = out.shape[0]
-        tiles = triton.cdiv(rows, tile.rows) * triton.cdiv(max(sign.values, hidden), tile.cols)
+        col_tiles = triton.cdiv(cols, tile.cols)
+        tiles = triton.cdiv(rows, tile.rows) * col_tiles
         widths = (sign.width, sign.hidden, sign.values)
         kernels.outer_kernel[(tiles, sign.total_z * (3 if kind == "all" else 1), span.chunks * split)](
             table, scratch, out, other,
             sign.heads, sign.total_z, *sign.k, *sign.v, *sign.rate,
             span.start, span.stop, span.length, sign.width, sign.hidden, sign.values,
-            scratch.stride(0), -plan.scale,
+            scratch.stride(0), col_tiles, -plan.scale,
             out.stride(0), out.stride(1), other.stride(0), other.stride(1),
             K=slots.K, V=slots.V, RATE=self.slots.get("w_out", -1) if kind == "linear" else -1, MEAN=plan.is_mean,
             KIND=kind, SPLIT=split, OUT_TURNED=groups["w_out"].turned,

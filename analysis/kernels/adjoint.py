@@ -1,0 +1,123 @@
+"""Adjoints of the parts of an inner loop, by hand: read-out, gradients, Newton-Schulz, update with norm.
+
+Leading axes are free (batch, heads, perhaps chunks). Products take operands in the operands' type; everything else, and
+every fast-weight gradient, is float32. Names: d_x is the derivative of the outer loss by x.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from analysis.kernels.plan import Plan
+
+Tensors = dict[str, Tensor]
+
+
+def multiply(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a b in float32 from operands of `dtype`."""
+    a, b = a.to(dtype), b.to(dtype)
+    if a.device.type == "cuda" and dtype != torch.float32:
+        lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        flat = [x.expand(*lead, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (a, b)]
+        return torch.bmm(flat[0], flat[1], out_dtype=torch.float32).view(*lead, a.shape[-2], b.shape[-1])
+    return torch.matmul(a, b).float()
+
+
+def silu_curve(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return silu(x), silu'(x) and silu''(x)."""
+    gate = torch.sigmoid(x)
+    slope = gate * (1 + x * (1 - gate))
+    return x * gate, slope, gate * (1 - gate) * (2 + x * (1 - 2 * gate))
+
+
+def read_adjoint(plan: Plan, x: Tensor, w: Tensors, d_out: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensors]:
+    """Return d_x and the gradients of every fast weight for out = f(x)."""
+    if plan.network == "linear":
+        return multiply(d_out, w["w_out"].mT, dtype), {"w_out": multiply(x.mT, d_out, dtype)}
+    a, b = multiply(x, w["w_gate"], dtype), multiply(x, w["w_up"], dtype)
+    swish, slope, _ = silu_curve(a)
+    d_h = multiply(d_out, w["w_out"].mT, dtype)
+    d_w = {"w_out": multiply((swish * b).mT, d_out, dtype)}
+    d_a, d_b = d_h * b * slope, d_h * swish
+    d_w["w_gate"], d_w["w_up"] = multiply(x.mT, d_a, dtype), multiply(x.mT, d_b, dtype)
+    return multiply(d_a, w["w_gate"].mT, dtype) + multiply(d_b, w["w_up"].mT, dtype), d_w
+
+
+def gradient_adjoint(
+    plan: Plan, k: Tensor, v: Tensor, rates: Tensors, w: Tensors, d_grads: Tensors, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensors, Tensors]:
+    """Return d_k, d_v, d_rates and d_w for the gradients of one chunk (rates: the signed factor of every token)."""
+    if plan.network == "linear":
+        turned = multiply(v, d_grads["w_out"].mT, dtype)
+        rate = rates["w_out"]
+        d_v = multiply(k * rate, d_grads["w_out"], dtype)
+        return turned * rate, d_v, {"w_out": (turned * k).sum(-1, keepdim=True)}, {}
+    a, b = multiply(k, w["w_gate"], dtype), multiply(k, w["w_up"], dtype)
+    swish, slope, bend = silu_curve(a)
+    h = swish * b
+    d_h = multiply(v, d_grads["w_out"].mT, dtype)
+    d_v = multiply(rates["w_out"] * h, d_grads["w_out"], dtype)
+    d_rates = {"w_out": (d_h * h).sum(-1, keepdim=True)}
+    d_h = d_h * rates["w_out"]
+    d_a, d_b = d_h * b * slope, d_h * swish
+    d_k = torch.zeros_like(d_a[..., :0])
+    d_w: Tensors = {}
+    if plan.moves_all:
+        r = multiply(v, w["w_out"].mT, dtype)
+        d_u, d_g = multiply(k, d_grads["w_up"], dtype), multiply(k, d_grads["w_gate"], dtype)
+        d_rates["w_up"] = (d_u * r * swish).sum(-1, keepdim=True)
+        d_rates["w_gate"] = (d_g * r * b * slope).sum(-1, keepdim=True)
+        d_u, d_g = d_u * rates["w_up"], d_g * rates["w_gate"]
+        d_k = multiply(rates["w_up"] * r * swish, d_grads["w_up"].mT, dtype)
+        d_k += multiply(rates["w_gate"] * r * b * slope, d_grads["w_gate"].mT, dtype)
+        d_r = d_u * swish + d_g * b * slope
+        d_a = d_a + d_u * r * slope + d_g * r * b * bend
+        d_b = d_b + d_g * r * slope
+        d_v = d_v + multiply(d_r, w["w_out"], dtype)
+        d_w["w_out"] = multiply(d_r.mT, v, dtype)
+    through = multiply(d_a, w["w_gate"].mT, dtype) + multiply(d_b, w["w_up"].mT, dtype)
+    d_w["w_gate"], d_w["w_up"] = multiply(k.mT, d_a, dtype), multiply(k.mT, d_b, dtype)
+    return (d_k + through if plan.moves_all else through), d_v, d_rates, d_w
+
+
+def transform_adjoint(plan: Plan, d: Tensor, d_change: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the derivative by D of <transform(D), d_change>; both [.., rows, cols]."""
+    if plan.transform == "identity":
+        return d_change
+    norm = d.norm(dim=(-2, -1), keepdim=True)
+    x = d / (norm + plan.eps)
+    d_x = d_change
+    if plan.transform == "newton_schulz":
+        is_tall = d.shape[-2] > d.shape[-1]
+        narrow, d_narrow = (x.mT, d_x.mT) if is_tall else (x, d_x)
+        d_x = _newton_schulz_adjoint(plan, narrow.to(dtype), d_narrow, dtype)
+        d_x = d_x.mT if is_tall else d_x
+    along = (d_x * d).sum((-2, -1), keepdim=True)
+    return (d_x - x * (along / norm.clamp_min(torch.finfo(norm.dtype).tiny))) / (norm + plan.eps)
+
+
+def _newton_schulz_adjoint(plan: Plan, x: Tensor, d_x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Walk the iterations X' = a X + B X, B = b A + c A A, A = X X^T back, with E = dB + dB^T in one go."""
+    steps = []
+    for a, b, c in plan.coefficients:
+        gram = multiply(x, x.mT, dtype)
+        polynomial = b * gram + c * multiply(gram, gram, dtype)
+        steps.append((x, gram, polynomial, a, b, c))
+        x = (a * x.float() + multiply(polynomial, x, dtype)).to(dtype)
+    for x, gram, polynomial, a, b, c in reversed(steps):
+        half = multiply(d_x, x.mT, dtype)
+        both = half + half.mT
+        turned = multiply(gram, both, dtype)
+        towards = b * both + c * (turned + turned.mT)
+        d_x = a * d_x + multiply(polynomial, d_x, dtype) + multiply(towards, x, dtype)
+    return d_x
+
+
+def norm_adjoint(plan: Plan, moved: Tensor, target: Tensor, d_fast: Tensor) -> tuple[Tensor, Tensor]:
+    """Return d_moved and d_target for fast = moved / (||moved|| + eps) * target, per column."""
+    length = moved.norm(dim=-2, keepdim=True)
+    scaled = length + plan.norm_eps
+    along = (d_fast * moved).sum(-2, keepdim=True)
+    back = along / (scaled * length.clamp_min(torch.finfo(length.dtype).tiny))
+    return (d_fast - moved * back) * (target / scaled), along / scaled
