@@ -9,7 +9,7 @@ from pathlib import Path
 
 from analysis.models.manifest import MANIFEST_FILE, WEIGHTS_FILE
 
-MOST_FILES = 6
+MOST_FILES = 4
 MOST_BYTES = 15 * 2**20
 _MEMBER_OVERHEAD = 2048
 _TAR_END = 20480

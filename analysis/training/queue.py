@@ -48,8 +48,9 @@ def run_queue(
     """
     deadline = time.time() + budget
     output.mkdir(parents=True, exist_ok=True)
-    for stale in (output / CLAIMS).glob("*") if (output / CLAIMS).is_dir() else ():
-        stale.unlink()
+    for name in (CLAIMS, STATUS):  # those of an earlier queue on this folder
+        for stale in (output / name).glob("*"):
+            stale.unlink()
     if devices is None:
         devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["cpu"]
     waiting = [job for job in jobs if not is_finished(output / job.name)]
@@ -103,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--seeds", default="0,1,2", help="seeds of the standard plan")
     made.add_argument("--output", type=Path, default=paths.CHECKPOINTS, help="folder of the checkpoints")
-    made.add_argument("--pack", type=Path, help="folder for the tar files; without it nothing is packed")
+    made.add_argument("--pack", type=Path, help="folder for the tar files; only runs of this call are packed")
     made.add_argument(
         "--skip", type=Path, help="folder of finished checkpoints that need not be trained again"
     )
@@ -142,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     sys.stdout.write(table(rows))
     if given.pack is not None:
-        done = [given.output / job.name for job in jobs if is_finished(given.output / job.name)]
+        done = [given.output / str(row["name"]) for row in rows if row["state"] == "finished"]
         left_out = pack(done, given.pack)
         sys.stdout.write(
             f"packed {len(done)} checkpoints, without weights: {', '.join(left_out) or 'none'}\n"

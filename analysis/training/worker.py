@@ -189,8 +189,7 @@ class Worker:
         """Compare measured step times with the table, so that only jobs that will finish are started."""
         ratios = [one.milliseconds / one.job.milliseconds for one in self.active if one.milliseconds]
         if ratios:
-            self.compiled = settings.compiled
-        self.slowdown = max(ratios)
+            self.slowdown = max(ratios)
 
     def _finish(self, active: Active) -> None:
         active.run.seconds = active.watch.lap()
