@@ -14,7 +14,7 @@ from analysis.inner.effective import run_effective
 from analysis.inner.parallel import run_parallel
 from analysis.inner.recurrent import run_recurrent
 from analysis.inner.reference import run_reference
-from analysis.inner.types import FastWeights, Inputs, Result
+from analysis.inner.types import FastWeights, Inputs, Result, State
 from analysis.spec import InnerLoop, reducibility
 
 
@@ -45,7 +45,9 @@ def _reducible(spec: InnerLoop, inputs: Inputs) -> Capability:
 
 
 def _extracted(spec: InnerLoop, inputs: Inputs) -> Capability:
-    return Capability(True, "extracts q_eff, k_eff, v_eff and S_0 chunk by chunk, then evaluates linear attention")
+    return Capability(
+        True, "extracts q_eff, k_eff, v_eff and S_0 chunk by chunk, then evaluates linear attention"
+    )
 
 
 def _run_reference(
@@ -58,17 +60,67 @@ def _run_reference(
     return run_reference(spec, inputs, weights)
 
 
+def _fused(spec: InnerLoop, inputs: Inputs) -> Capability:
+    from analysis import kernels
+
+    reason = kernels.reason_against(spec, inputs.q, inputs.k, inputs.v)
+    return Capability(reason is None, reason or "runs as fused Triton kernels")
+
+
+def _run_triton(
+    spec: InnerLoop,
+    inputs: Inputs,
+    weights: FastWeights,
+    *,
+    measure: bool,
+    newton_schulz_dtype: torch.dtype | None,
+    is_parallel: bool | None = None,
+) -> Result:
+    from analysis import kernels
+
+    reason = kernels.reason_against(
+        spec, inputs.q, inputs.k, inputs.v, measure=measure, newton_schulz_dtype=newton_schulz_dtype
+    )
+    if reason is not None:
+        raise UnsupportedSpecError(f"the triton backend cannot run this call: {reason}; use another backend.")
+    done = kernels.run(
+        kernels.plan_of(spec),
+        (inputs.q, inputs.k, inputs.v),
+        inputs.rates,
+        inputs.momentum,
+        weights,
+        inputs.num_update_tokens,
+        is_parallel=is_parallel,
+    )
+    fast = {name: done.state["fast"].get(name, weights[name]) for name in spec.network.fast_weights}
+    state = State(
+        fast, done.state.get("main"), done.state.get("carry"), done.state.get("target"), pending=None
+    )
+    return Result(done.outputs, state, None, "triton")
+
+
 BACKENDS: dict[str, Backend] = {
     "reference": Backend("reference", _always, _run_reference),
     "recurrent": Backend("recurrent", _always, run_recurrent),
     "compiled": Backend("compiled", _always, run_compiled),
     "parallel": Backend("parallel", _reducible, run_parallel),
     "effective": Backend("effective", _extracted, run_effective),
+    "triton": Backend("triton", _fused, _run_triton),
 }
 
 
-def choose(spec: InnerLoop, inputs: Inputs) -> str:
-    """Return the backend that `auto` stands for: parallel where the specification is reducible, recurrent otherwise."""
+def choose(
+    spec: InnerLoop, inputs: Inputs, *, measure: bool = False, newton_schulz_dtype: torch.dtype | None = None
+) -> str:
+    """Return the backend that `auto` stands for: triton on a CUDA device where it can, else parallel or recurrent."""
+    if inputs.q.is_cuda:
+        from analysis import kernels
+
+        reason = kernels.reason_against(
+            spec, inputs.q, inputs.k, inputs.v, measure=measure, newton_schulz_dtype=newton_schulz_dtype
+        )
+        if reason is None:
+            return "triton"
     return "parallel" if _reducible(spec, inputs).is_capable else "recurrent"
 
 
@@ -100,7 +152,9 @@ def run(
             f"backend must be 'auto' or one of {', '.join(BACKENDS)}, received {backend!r}{closest(backend, BACKENDS)}."
         )
     check(spec, inputs, weights)
-    name = choose(spec, inputs) if backend == "auto" else backend
+    name = backend
+    if backend == "auto":
+        name = choose(spec, inputs, measure=measure, newton_schulz_dtype=newton_schulz_dtype)
     return BACKENDS[name].function(
         spec, inputs, weights, measure=measure, newton_schulz_dtype=newton_schulz_dtype
     )

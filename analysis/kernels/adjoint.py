@@ -31,7 +31,9 @@ def silu_curve(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return x * gate, slope, gate * (1 - gate) * (2 + x * (1 - 2 * gate))
 
 
-def read_adjoint(plan: Plan, x: Tensor, w: Tensors, d_out: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensors]:
+def read_adjoint(
+    plan: Plan, x: Tensor, w: Tensors, d_out: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensors]:
     """Return d_x and the gradients of every fast weight for out = f(x)."""
     if plan.network == "linear":
         return multiply(d_out, w["w_out"].mT, dtype), {"w_out": multiply(x.mT, d_out, dtype)}

@@ -47,7 +47,9 @@ def silu_parts(x):
     return x * gate, gate * (1.0 + x * (1.0 - gate))
 
 
-@triton.jit(do_not_specialize=["q", "k", "v", "out", "momentum", "rate_0", "rate_1", "rate_2", "w_0", "w_1", "w_2"])
+@triton.jit(
+    do_not_specialize=["q", "k", "v", "out", "momentum", "rate_0", "rate_1", "rate_2", "w_0", "w_1", "w_2"]
+)
 def write_table_kernel(table, q, k, v, out, momentum, rate_0, rate_1, rate_2, w_0, w_1, w_2):
     """Write eleven addresses into the table, in stream order."""
     tl.store(table + 0, q.to(tl.int64))

@@ -91,7 +91,9 @@ class Walk:
         """Take in the adjoint of the chunks' gradients; return the gradients of the weights they were taken at."""
         k, v = (self.tokens(tensor, start, stop, chunks) for tensor in (self.operands.k, self.operands.v))
         rates, factor = self.factors(start, stop, chunks)
-        d_k, d_v, d_rates, d_w = adjoint.gradient_adjoint(self.plan, k, v, rates, weights, d_grads, self.dtype)
+        d_k, d_v, d_rates, d_w = adjoint.gradient_adjoint(
+            self.plan, k, v, rates, weights, d_grads, self.dtype
+        )
         self.tokens(self.found.k, start, stop, chunks).add_(d_k)
         self.tokens(self.found.v, start, stop, chunks).add_(d_v)
         for name, into in zip(self.plan.moving, self.found.rates, strict=False):

@@ -59,7 +59,7 @@ def _prepared(
 
 def run(
     plan: Plan,
-    tensors: Mapping[str, Tensor],
+    tokens: tuple[Tensor, Tensor, Tensor],
     rates: Mapping[str, Tensor],
     momentum: Tensor | None,
     weights: Mapping[str, Tensor],
@@ -68,7 +68,7 @@ def run(
     is_parallel: bool,
 ) -> Outcome:
     """Run a plan; see `analysis.kernels.run`."""
-    flat = [tensors["q"], tensors["k"], tensors["v"]]
+    flat = [*tokens]
     flat += [rates[name] for name in dict.fromkeys(plan.rates)]
     if plan.momentum == "per token":
         assert momentum is not None

@@ -42,6 +42,7 @@ class Runner:
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, operands: Operands) -> Outcome:
+        """Run the layer on these operands."""
         layer, sign = self.layer, self.layer.sign
         outputs = operands.q.new_empty(sign.batch, sign.heads, sign.tokens, sign.values)
         write_table_kernel[(1,)](layer.table, *operands.addresses(outputs), num_warps=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import triton
 from torch import Tensor
 
 from analysis.kernels import matrix_kernels
@@ -25,7 +24,9 @@ SPLIT_RECURRENT, SPLIT_PARALLEL = 2, 1
 class Layer:
     """Buffers and launches of one (plan, signature, form); `launch` may be called eagerly or captured in a graph."""
 
-    def __init__(self, plan: Plan, sign: Signature, *, is_parallel: bool, limit: int, keeps_states: bool) -> None:
+    def __init__(
+        self, plan: Plan, sign: Signature, *, is_parallel: bool, limit: int, keeps_states: bool
+    ) -> None:
         self.plan, self.sign, self.is_parallel = plan, sign, is_parallel
         self.length = min(plan.chunk or sign.update_tokens, sign.update_tokens)
         self.chunks = -(-sign.update_tokens // self.length)
@@ -43,7 +44,9 @@ class Layer:
         if plan.network == "swiglu":
             planes = 3 if plan.moves_all else 1
             self.at_once = max(1, READ_TOKENS // self.length) if is_parallel else 1
-            self.scratch = new(planes, self.at_once * sign.total_z * self.length * sign.hidden, dtype=sign.dtype)
+            self.scratch = new(
+                planes, self.at_once * sign.total_z * self.length * sign.hidden, dtype=sign.dtype
+            )
             read = sign.total_z * self._read_length() * sign.hidden
             self.read_scratch = new(1, max(1, READ_TOKENS // self._read_length()) * read, dtype=sign.dtype)
         self.lanes = Lanes(sign.device, enabled=not is_parallel)
@@ -100,7 +103,7 @@ class Layer:
             if not self.plan.inclusive:
                 self._read_chunk(chunk, state)
             if updates:
-                for step in range(self.plan.steps):
+                for _ in range(self.plan.steps):
                     self._update(chunk, state, is_first=state == 0)
                     state += 1
             if self.plan.inclusive:
@@ -203,5 +206,3 @@ def _groups(plan: Plan, sign: Signature, sizes: Sizes, limit: int) -> dict[str, 
         group = Group(plan, sign, tuple(names), sizes, limit)
         made.update(dict.fromkeys(names, group))
     return made
-
-

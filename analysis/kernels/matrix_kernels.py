@@ -34,7 +34,7 @@ def momentum_kernel(
         g = tl.load(at, mask=mask, other=0.0)
         for split in tl.static_range(1, SPLIT):
             g += tl.load(at + split * split_stride, mask=mask, other=0.0)
-        if MOMENTUM:
+        if MOMENTUM:  # noqa: SIM108 - known at compile time: without momentum there is no gate to load
             d = g + tl.load(alpha + chunk * total_z + matrix % total_z) * d
         else:
             d = g
@@ -63,7 +63,9 @@ def gate_kernel(
 
 
 @triton.jit
-def scale_kernel(d, squares, x, size, blocks, eps, DTYPE: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr):
+def scale_kernel(
+    d, squares, x, size, blocks, eps, DTYPE: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr
+):
     """X = D / (||D||_F + eps) in the operands' type; d and x [matrices, size], squares [matrices, blocks]."""
     matrix, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     part = tl.arange(0, BLOCKS)
@@ -101,8 +103,12 @@ def symmetric_kernel(
     accumulator = tl.zeros((BLOCK, BLOCK), tl.float32)
     for first in range(0, depth, DEPTH):
         inside = first + deep < depth
-        a = load_tile(base + i[:, None] * depth + (first + deep)[None, :], in_rows, inside, EVEN_ROWS, EVEN_DEPTH)
-        b = load_tile(base + j[None, :] * depth + (first + deep)[:, None], inside, in_cols, EVEN_DEPTH, EVEN_ROWS)
+        a = load_tile(
+            base + i[:, None] * depth + (first + deep)[None, :], in_rows, inside, EVEN_ROWS, EVEN_DEPTH
+        )
+        b = load_tile(
+            base + j[None, :] * depth + (first + deep)[:, None], inside, in_cols, EVEN_DEPTH, EVEN_ROWS
+        )
         accumulator = product(a, b, accumulator)
     accumulator *= alpha
     mask = in_rows[:, None] & in_cols[None, :]
@@ -137,7 +143,9 @@ def iterate_kernel(
     for first in range(0, rows, DEPTH):
         inside = first + deep < rows
         left = load_tile(polynomial + (first + deep)[None, :], in_rows, inside, EVEN_ROWS, EVEN_DEPTH)
-        right = load_tile(base + (first + deep)[:, None] * cols + j[None, :], inside, in_cols, EVEN_DEPTH, EVEN_COLS)
+        right = load_tile(
+            base + (first + deep)[:, None] * cols + j[None, :], inside, in_cols, EVEN_DEPTH, EVEN_COLS
+        )
         accumulator = product(left, right, accumulator)
     mask = in_rows[:, None] & in_cols[None, :]
     offsets = i[:, None] * cols + j[None, :]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from analysis.kernels.plan import Plan
+from analysis.kernels.tiles import DTYPES
 
-DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 SLOTS = ("q", "k", "v", "out", "momentum", "rate_0", "rate_1", "rate_2", "w_0", "w_1", "w_2")
 Q, K, V, OUT, MOMENTUM, RATES, WEIGHTS = 0, 1, 2, 3, 4, 5, 8
 
@@ -134,11 +134,13 @@ def prepare(
         momentum=_addressable(momentum.float())
         if momentum is not None and plan.momentum == "per token"
         else None,
-        weights={name: _addressable_weight(weights[name]) for name in plan.names},
+        weights=_addressable_weights(weights, plan.names),
         update_tokens=update_tokens,
     )
 
 
-def _addressable_weight(weight: Tensor) -> Tensor:
-    weight = weight.detach()
-    return weight if weight.data_ptr() % 16 == 0 else weight.clone()
+def _addressable_weights(weights: Mapping[str, Tensor], names: tuple[str, ...]) -> dict[str, Tensor]:
+    found = {name: weights[name].detach() for name in names}
+    if len({weight.dtype for weight in found.values()}) > 1 or found[names[0]].dtype not in DTYPES:
+        found = {name: weight.float() for name, weight in found.items()}
+    return {name: weight if weight.data_ptr() % 16 == 0 else weight.clone() for name, weight in found.items()}

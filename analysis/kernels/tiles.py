@@ -12,6 +12,8 @@ from analysis.errors import UnsupportedSpecError
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether Triton runs its kernels in its interpreter; Triton itself reads the variable when a kernel is defined."""
 
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+"""Types in which operands may enter; accumulators and states are float32 throughout."""
 SMALLEST = 16
 SHARED_MEMORY_OF_THE_INTERPRETER = 227 * 1024
 
@@ -46,10 +48,21 @@ OPERANDS = {"features": (1, 2), "backward_features": (2, 3)}
 
 
 def shared_memory_limit(device: torch.device) -> int:
-    """Bytes of shared memory one program may use on `device`."""
+    """Bytes of shared memory one program may use on `device`; TTT_ANALYSIS_SHARED_MEMORY pretends a smaller limit."""
+    if pretended := os.environ.get("TTT_ANALYSIS_SHARED_MEMORY"):
+        return int(pretended)
     if device.type != "cuda":
         return SHARED_MEMORY_OF_THE_INTERPRETER
     return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
+
+
+def unfitting_kernel(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Return the name of a kernel whose smallest tile exceeds the device's shared memory, or None."""
+    least, limit = Tile(SMALLEST, SMALLEST, SMALLEST, 1, 1), shared_memory_limit(device)
+    for kernel in PREFERRED:
+        if least.shared_bytes(dtype.itemsize, *OPERANDS.get(kernel, (1, 1))) > limit:
+            return kernel
+    return None
 
 
 def choose(kernel: str, rows: int, cols: int, depth: int, dtype: torch.dtype, limit: int) -> Tile:

@@ -75,7 +75,9 @@ def features_kernel(
     factor = loss_factor(scale, count, MEAN)
     if RATED:
         h *= token_rate(table, RATE_OUT, z, heads, token, rate_b, rate_h, rate_t, in_chunk, factor)[:, None]
-    into = scratch + ((chunk * total_z + z).to(tl.int64) * length + position[:, None]) * hidden + unit[None, :]
+    into = (
+        scratch + ((chunk * total_z + z).to(tl.int64) * length + position[:, None]) * hidden + unit[None, :]
+    )
     mask = in_chunk[:, None] & in_hidden[None, :]
     tl.store(into, h.to(DTYPE), mask=mask)
     if FULL:
@@ -85,7 +87,9 @@ def features_kernel(
         for first in range(0, values, DEPTH):
             inside = first + deep < values
             target = load_tile(v + (first + deep)[None, :], in_chunk, inside, EVEN_T, EVEN_V)
-            back = load_tile(w + unit[None, :] * values + (first + deep)[:, None], inside, in_hidden, EVEN_V, EVEN_H)
+            back = load_tile(
+                w + unit[None, :] * values + (first + deep)[:, None], inside, in_hidden, EVEN_V, EVEN_H
+            )
             r = product(target, back, r)
         up = token_rate(table, RATE_UP, z, heads, token, rate_b, rate_h, rate_t, in_chunk, factor)
         gate = token_rate(table, RATE_GATE, z, heads, token, rate_b, rate_h, rate_t, in_chunk, factor)
@@ -125,7 +129,7 @@ def outer_kernel(
         left, left_t, rows, right, right_t, cols = hiddens, hidden, hidden, targets, v_t, values
     into = out + split.to(tl.int64) * out_split + chunk.to(tl.int64) * out_chunk
     into += z.to(tl.int64) * rows * cols
-    if KIND == "all":
+    if KIND == "all":  # noqa: SIM102 - one condition is known at compile time, the other is not
         if problem < 2:
             left, left_t, rows = keys, k_t, width
             right, right_t, cols = hiddens + (2 - problem) * plane, hidden, hidden

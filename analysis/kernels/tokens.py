@@ -55,9 +55,7 @@ class TokenLaunches:
     ) -> None:
         """Hidden features into scratch; kind 'read' of the queries, 'last' of the keys with rate, 'all' with gradients."""
         sign, plan, full = self.sign, self.plan, kind == "all"
-        tile = self._tile(
-            "backward_features" if full else "features", span.length, sign.hidden, sign.width
-        )
+        tile = self._tile("backward_features" if full else "features", span.length, sign.hidden, sign.width)
         tiles = triton.cdiv(span.length, tile.rows) * triton.cdiv(sign.hidden, tile.cols)
         x_slot, strides = (slots.Q, sign.q) if kind == "read" else (slots.K, sign.k)
         kernels.features_kernel[(tiles, sign.total_z, span.chunks)](
