@@ -80,7 +80,7 @@ def _summed_states(problem: Problem) -> list[Tensor]:
 def _moving_kernel(sizes: Sizes, seed: int, twin: bool) -> Sides:
     """I.1: features frozen at their start against features that move; the twin moves the last layer alone."""
     trained = Trained.LAST if twin else Trained.ALL
-    spec = InnerLoop(chunk=sizes.chunk, trained=trained, lr=ConstantRate(0.1))
+    spec = InnerLoop(chunk=sizes.chunk, trained=trained, lr=ConstantRate(0.02))
     problem = draw(spec, sizes, seed)
     return compare_change(problem, _summed_states(problem))
 
