@@ -2,9 +2,9 @@
 
     import analysis
     host = analysis.load("checkpoints/lact_lm-baseline-s0")
-    host.loops["fast_weights"]                               # the inner loop as data
-    rows = analysis.probe("evaluation", host.edit(steps=4))  # records with their provenance
-    analysis.RecordTable(rows)
+    edited = host.edit(steps=4)                              # the inner loop is data; a notebook shows the difference
+    both = analysis.compare(host, edited, samples=8)         # the same examples, paired; the table has intervals
+    both.plot()
 
 Importing the package imports neither torch nor anything else that is slow: every name arrives when it is first used.
 """
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from analysis.errors import AnalysisError
     from analysis.inner import Inputs, run
+    from analysis.lab import compare
     from analysis.models.checkpoints import load
     from analysis.models.sites import Tape
     from analysis.probes import run as probe
@@ -49,6 +50,7 @@ __all__ = [
     "Store",
     "Tape",
     "Trained",
+    "compare",
     "difference",
     "interval",
     "ladder",
@@ -73,6 +75,7 @@ _HOMES = {
     "Store": "analysis.records:Store",
     "Tape": "analysis.models.sites:Tape",
     "Trained": "analysis.spec:Trained",
+    "compare": "analysis.lab:compare",
     "difference": "analysis.spec:difference",
     "interval": "analysis.statistics:interval",
     "ladder": "analysis.spec:ladder",

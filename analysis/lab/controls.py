@@ -33,14 +33,14 @@ class RungChooser:
         self.buttons = {
             rung.key: w.ToggleButton(
                 value=rung.key == self.value, description=rung.name.replace("Variant ", "V"),
-                layout=w.Layout(width="auto", margin="1px"),
+                layout=w.Layout(width="5.6em" if rung.key == RUNGS[0].key else "2.9em", margin="1px", padding="0 2px"),
             )
             for rung in RUNGS
         }  # fmt: skip
         for key, button in self.buttons.items():
             button.observe(lambda change, key=key: self._pressed(key), "value")
         self.reason = w.HTML()
-        row = w.Box(list(self.buttons.values()), layout=w.Layout(flex_flow="row wrap", width="24em"))
+        row = w.Box(list(self.buttons.values()), layout=w.Layout(flex_flow="row wrap", width="26em"))
         self.box = w.VBox([w.Label("Ladder rung"), row, self.reason])
 
     def _pressed(self, key: str) -> None:

@@ -37,9 +37,9 @@ class Choice:
 
         Raises:
             UnsupportedSpecError: the rung needs parameters that the host does not have.
-            InputError: the host has no inner loop.
+            InputError: an edit of a host without inner loop.
         """
-        edited = host.edit(rung_loops(host.loops, self.rung)) if host.loops else host.edit()
+        edited = host.edit(rung_loops(host.loops, self.rung)) if host.loops else as_trained(host)
         if self.query is not None:
             edited = edited.edit(query=self.query)
         if self.direction is not None:
@@ -47,6 +47,11 @@ class Choice:
         if self.steps == 0:
             return edited.edit(lambda spec: spec.frozen())
         return edited if self.steps is None else edited.edit(steps=self.steps)
+
+
+def as_trained(host: Host | EditedHost) -> EditedHost:
+    """Return the host itself as an edit that changes nothing (also for a host without inner loops)."""
+    return host if isinstance(host, EditedHost) else EditedHost(host, dict(host.loops))
 
 
 def rung_loops(loops: Loops, key: str) -> Loops:
@@ -79,6 +84,8 @@ def edit_key(edited: EditedHost) -> Hashable:
 def short_text(edited: EditedHost) -> str:
     """Return the edit in a few words, for an axis or a table head."""
     trained, run = edited.trained_loops, edited.loops
+    if dict(trained) == dict(run):
+        return "as trained"
     if all(not loop.moving for loop in run.values()):
         return "no update"
     if len(run) > 1:  # both loops of a layer get the same edit: name it once where it is the same

@@ -15,7 +15,7 @@ from analysis import paths
 from analysis.errors import AnalysisError, ParameterError, closest
 from analysis.lab.attention_view import attention_view, distribution_view
 from analysis.lab.controls import Controls
-from analysis.lab.edits import Choice, edit_key, short_text
+from analysis.lab.edits import Choice, as_trained, edit_key, short_text
 from analysis.lab.example_views import example_view
 from analysis.lab.examples import Bench, bench, open_bench
 from analysis.lab.front_end import panels_shown
@@ -136,7 +136,9 @@ class Panel:
             raise Superseded
         place = (choice.layer, choice.loop, choice.head)
         if name == "summary":
-            here, before = (self._outcome(held, one, choice, wanted) for one in (edited, held.host.edit()))
+            here, before = (
+                self._outcome(held, one, choice, wanted) for one in (edited, as_trained(held.host))
+            )
             return summary(edited, here, before, choice.samples)
         if name == "chart":
             visited = self._visited[choice.subject, choice.samples]

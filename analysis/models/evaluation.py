@@ -60,6 +60,17 @@ class Evaluation:
             )
         return self.per_example["nll_by_position"].nanmean(0)
 
+    def _repr_html_(self) -> str:
+        main = Estimate(self.value, self.ci_low, self.ci_high, self.unit)
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{name.replace('_', ' ')}</th><td>{one.value:.4g}</td>"
+            f"<td>{one.ci_low:.4g} to {one.ci_high:.4g}</td><td style='text-align:left'>{one.unit}</td></tr>"
+            for name, one in {self.metric: main, **self.others}.items()
+        )
+        head = "".join(f"<th>{title}</th>" for title in ("metric", "value", "95 % interval", "unit"))
+        note = f"{self.samples} examples" + (f"; {self.definition}" if self.definition else "")
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{note}</p>"
+
 
 @dataclass(frozen=True)
 class _Metric:

@@ -15,6 +15,7 @@ Protocol (probes and the trainer rely on it, and on nothing else):
 from __future__ import annotations
 
 import dataclasses
+import html
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -24,6 +25,7 @@ from analysis.errors import InputError, UnsupportedSpecError, closest
 from analysis.models.inner_call import LOOP_SITES, Call
 from analysis.models.sites import SILENT, Scope, Tape
 from analysis.spec import Family, InnerLoop, Loops, PerTokenRate, describe, difference_text
+from analysis.spec.presentation import html_difference, html_table
 
 Change = Callable[[InnerLoop], InnerLoop] | Mapping[str, InnerLoop]
 
@@ -145,6 +147,18 @@ class Host(nn.Module):
         """
         return EditedHost(self, dict(self.loops)).edit(change, only=only, **fields)
 
+    def _repr_html_(self) -> str:
+        loops = "".join(
+            f"<details><summary>inner loop <code>{name}</code> as trained</summary>{html_table(loop)}</details>"
+            for name, loop in self.loops.items()
+        )
+        return f"<p>{self.heading()}</p>{loops or '<p>No inner loop.</p>'}"
+
+    def heading(self) -> str:
+        """Family, checkpoint and size in one line of HTML."""
+        name = "" if self.checkpoint is None else f", <code>{html.escape(self.checkpoint.path.name)}</code>"
+        return f"<b>{self.family.title}</b>{name}, {self.num_parameters():,} parameters, {self.num_layers} layers"
+
 
 @dataclasses.dataclass(frozen=True)
 class EditedHost:
@@ -219,6 +233,9 @@ class EditedHost:
 
     def __str__(self) -> str:
         return f"{self.family.value} run with {self.difference()}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self.host.heading()}; edited:</p>{html_difference(self.trained_loops, self.loops)}"
 
 
 def check_runnable(trained: InnerLoop, run: InnerLoop) -> None:

@@ -128,16 +128,25 @@ def _field_text(name: str, value: Any) -> str:
     return "whole sequence" if name == "chunk" and value is None else describe(value)
 
 
-def difference(trained: InnerLoop, run: InnerLoop) -> dict[str, tuple[str, str]]:
+class Difference(dict[str, tuple[str, str]]):
+    """{field: (trained value, run value)}; a plain dictionary that shows itself as a table in a notebook."""
+
+    def _repr_html_(self) -> str:
+        return _difference_rows([(name, *sides) for name, sides in self.items()])
+
+
+def difference(trained: InnerLoop, run: InnerLoop) -> Difference:
     """Return {field: (trained value, run value)} for the fields in which two specifications differ."""
-    return {
-        item.name: (
-            _field_text(item.name, getattr(trained, item.name)),
-            _field_text(item.name, getattr(run, item.name)),
-        )
-        for item in fields(trained)
-        if getattr(trained, item.name) != getattr(run, item.name)
-    }
+    return Difference(
+        {
+            item.name: (
+                _field_text(item.name, getattr(trained, item.name)),
+                _field_text(item.name, getattr(run, item.name)),
+            )
+            for item in fields(trained)
+            if getattr(trained, item.name) != getattr(run, item.name)
+        }
+    )
 
 
 def difference_text(trained: Mapping[str, InnerLoop], run: Mapping[str, InnerLoop]) -> str:
@@ -157,3 +166,27 @@ def html_table(spec: InnerLoop) -> str:
         f"<td style='text-align:left'>{html.escape(_field_text(name, getattr(spec, name)))}</td></tr>"
     )
     return "<table>" + "".join(row(item.name) for item in fields(spec)) + "</table>"
+
+
+def html_difference(trained: Mapping[str, InnerLoop], run: Mapping[str, InnerLoop]) -> str:
+    """Return what the run loops change against the trained ones as an HTML table, or a sentence when nothing differs."""
+    return _difference_rows(
+        [
+            (f"{loop}.{name}" if len(trained) > 1 else name, *sides)
+            for loop in trained
+            for name, sides in difference(trained[loop], run[loop]).items()
+        ]
+    )
+
+
+def _difference_rows(rows: list[tuple[str, str, str]]) -> str:
+    if not rows:
+        return "<p>No difference: run as trained.</p>"
+    body = "".join(
+        f"<tr><th style='text-align:left'>{name}</th>"
+        + "".join(f"<td style='text-align:left'>{html.escape(side)}</td>" for side in sides)
+        + "</tr>"
+        for name, *sides in rows
+    )
+    head = "".join(f"<th style='text-align:left'>{title}</th>" for title in ("field", "trained", "run"))
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

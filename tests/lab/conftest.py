@@ -5,6 +5,7 @@ import torch
 
 from analysis.models.families import build
 from analysis.probes import Subject, evaluation_task
+from analysis.records import Store
 from analysis.spec import Family
 from tests.probes.conftest import CONFIGS, SAMPLES
 
@@ -26,6 +27,11 @@ def studied():
         length = 96 if family is Family.LACT_LM else None
         found[family.value] = Subject(host, evaluation_task(host, SAMPLES[family], length=length))
     return found
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "records")
 
 
 @pytest.fixture

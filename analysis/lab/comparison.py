@@ -1,0 +1,133 @@
+"""Several hosts or edits on the same examples: evaluated, compared in pairs, shown as a table and as a figure."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.errors import ParameterError
+from analysis.lab.edits import as_trained, short_text
+from analysis.models.host import EditedHost, Host
+from analysis.probes.measure import measure
+from analysis.probes.task import Task, evaluation_task
+from analysis.publish.style import INK, SINGLE_COLUMN, look, styled
+from analysis.records import Record, Store
+from analysis.records.comparison import change
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The records of every host in the order given; the first is the one that the others are compared with."""
+
+    names: tuple[str, ...]
+    rows: tuple[tuple[Record, ...], ...]
+
+    @property
+    def task(self) -> tuple[Record, ...]:
+        """The record of the task metric of every host."""
+        return tuple(row[0] for row in self.rows)
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """All records, for captions and tables."""
+        return tuple(record for row in self.rows for record in row)
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        first = self.task[0]
+        return [
+            (
+                name,
+                f"{one.value:.4g} [{one.ci_low:.4g}, {one.ci_high:.4g}]",
+                "" if one is first else str(change(first, one)),
+                *(
+                    f"{found.value:.4g}" if (found := _named(row, kind)) else "none moves"
+                    for kind in ("inner_loss_after", "update_norm")
+                ),
+            )
+            for name, one, row in zip(self.names, self.task, self.rows, strict=True)
+        ]
+
+    def _repr_html_(self) -> str:
+        first = self.task[0]
+        titles = (
+            "",
+            f"{first.metric}, {first.unit}",
+            "change, paired",
+            "inner loss after",
+            "size of the update",
+        )
+        head = "".join(f"<th style='text-align:left'>{title}</th>" for title in titles)
+        body = "".join(
+            "<tr>"
+            + "".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in cells)
+            + "</tr>"
+            for cells in self._cells()
+        )
+        note = f"{first.samples} examples; 95 % bootstrap intervals over them."
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{note}</p>"
+
+    def __repr__(self) -> str:
+        return "\n".join("  ".join(cell for cell in cells if cell) for cells in self._cells())
+
+    def plot(self) -> Figure:
+        """Return a figure of the task metric with its intervals, one line a host."""
+        from matplotlib.figure import Figure
+
+        with styled():
+            figure = Figure(
+                figsize=(SINGLE_COLUMN * 1.35, 0.9 + 0.26 * len(self.names)), layout="constrained"
+            )
+            axes, style = figure.add_subplot(), look("task metric")
+            for place, one in enumerate(self.task):
+                low, high = (one.value if end is None else end for end in (one.ci_low, one.ci_high))
+                axes.errorbar(
+                    [one.value], [place], xerr=[[one.value - low], [high - one.value]], color=style.color, marker=style.marker
+                )  # fmt: skip
+            axes.axvline(self.task[0].value, color=INK, linewidth=0.6, linestyle=":")
+            axes.set_yticks(range(len(self.names)), list(self.names))
+            axes.set_ylim(len(self.names) - 0.5, -0.5)
+            axes.set_xlabel(f"{self.task[0].metric} ({self.task[0].unit})")
+        return figure
+
+
+def _named(row: Sequence[Record], metric: str) -> Record | None:
+    return next((record for record in row if record.metric == metric), None)
+
+
+def compare(
+    *hosts: Host | EditedHost,
+    names: Sequence[str] = (),
+    samples: int | None = None,
+    data: Path | str | None = None,
+    task: Task | None = None,
+    store: Store | None = None,
+) -> Comparison:
+    """Evaluate hosts or edits on the same examples; the first is what the others are compared with.
+
+        compare(host, host.edit(steps=4), samples=100).plot()
+
+    names: what the rows are called; by default what each edit changes. samples, data, task: as in `probe`.
+
+    Raises:
+        ParameterError: no host, hosts of different families, or another number of names.
+        DataError: the data are missing or do not fit.
+    """
+    if not hosts or len({host.family for host in hosts}) > 1:
+        found = ", ".join(sorted({host.family.title for host in hosts})) or "none"
+        raise ParameterError(f"compare needs one or more hosts of one family, received {found}; pass those.")
+    names = tuple(names) or tuple(short_text(as_trained(host)) for host in hosts)
+    if len(names) != len(hosts):
+        raise ParameterError(
+            f"compare needs a name for each of the {len(hosts)} hosts, received {len(names)}; name all or none."
+        )
+    chosen = task or evaluation_task(hosts[0], samples, data)
+    rows = tuple(
+        measure("evaluation", host, chosen, store=store, command="probe evaluation") for host in hosts
+    )
+    return Comparison(tuple(names), rows)
