@@ -150,7 +150,7 @@ def _measure(
             found.ci_low,
             found.ci_high,
             {
-                "per_example": [round(float(value), 6) for value in each],
+                "per_example": _numbers(each),
                 "definition": found.definition,
                 "lower_is_better": found.lower_is_better,
             },
@@ -160,7 +160,7 @@ def _measure(
         _record(base, name, other.unit, other.value, other.ci_low, other.ci_high, {})
         for name, other in found.others.items()
     ]
-    if found.metric == "perplexity":
+    if found.metric == "perplexity" and base["question"] == "retrained":
         curve = [round(float(value), 5) for value in found.mean_by_position()]
         records[1] = records[1].edit(extra={"by_position": curve})
     for kind in INNER:
@@ -168,6 +168,11 @@ def _measure(
         if values is not None:
             records.append(_inner_record(base, kind, values, inner.by_site(kind)))
     return tuple(records)
+
+
+def _numbers(values: Tensor) -> list[float]:
+    """Return the values rounded for storage; whole ones as integers, since a record lists thousands."""
+    return [int(value) if float(value).is_integer() else round(float(value), 5) for value in values]
 
 
 def _inner_record(base: Mapping[str, Any], kind: str, values: Tensor, by_site: dict[str, float]) -> Record:

@@ -1,0 +1,180 @@
+"""Figures of the retrained models: the ladder, losses by position, and training curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.publish import published
+from analysis.publish.plots import METRICS, TITLES, Rows
+from analysis.publish.style import DOUBLE_COLUMN, INK, RULE, look
+from analysis.publish.verdicts import by_variant, margin
+from analysis.records import Record, select
+from analysis.spec import RUNGS, Family
+from analysis.statistics import interval, tost
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAMES = {
+    **{rung.key: rung.name for rung in RUNGS},
+    "ascent": "Gradient ascent",
+    "q_is_k": "K for Q",
+    "frozen": "Fast weights frozen",
+    "none": "No inner loop",
+    "full_attention": "Full attention",
+    "steps2": "Two inner steps",
+    "steps4": "Four inner steps",
+}
+
+
+def equal_rung(family: Family, key: str) -> str:
+    """Return the rung that `key` equals for a family: itself, or the one above where the edit changes nothing."""
+    keys = [rung.key for rung in RUNGS]
+    place = keys.index(key)
+    while place and family in RUNGS[place].no_op_for:
+        place -= 1
+    return keys[place]
+
+
+def quality_rows(records: Sequence[Record], variants: Sequence[str], printed: Sequence[Record]) -> Rows:
+    """Return one row per family and variant: mean and interval over seeds, difference to the baseline, the paper's value."""
+    rows: Rows = []
+    for family in Family:
+        base = by_variant(records, family, "baseline")
+        paper = {r.parameters["variant"]: r.value for r in printed if r.parameters["family"] == family.value}
+        for variant in variants:
+            source = equal_rung(family, variant) if variant in {rung.key for rung in RUNGS} else variant
+            rows.append(
+                _quality_row(
+                    family, variant, source, by_variant(records, family, source), base, paper.get(variant)
+                )
+            )
+    return rows
+
+
+def _quality_row(
+    family: Family, variant: str, source: str, values: list[float], base: list[float], paper: float | None
+) -> dict[str, Any]:
+    found = interval(values, "t") if len(values) > 1 else None
+    moved = (
+        tost(values, base, 1e9, alpha=0.025)
+        if min(len(values), len(base)) > 1 and source != "baseline"
+        else None
+    )
+    return {
+        "family": family.value,
+        "variant": variant,
+        "trained as": source,
+        "metric": published.METRIC[family][0],
+        "seeds": len(values),
+        "mean": found.mean if found else values[0] if values else math.nan,
+        "low": found.low if found else math.nan,
+        "high": found.high if found else math.nan,
+        "difference": moved.difference if moved else math.nan,
+        "difference low": moved.low if moved else math.nan,
+        "difference high": moved.high if moved else math.nan,
+        "published": math.nan if paper is None else paper,
+    }
+
+
+def quality_table(rows: Rows) -> Any:
+    """Return the rows as a readable table; a declared no-op says which rung it equals, and is not trained twice."""
+    import pandas as pd
+
+    def text(value: float, form: str = "{:.2f}") -> str:
+        return "" if math.isnan(value) else form.format(value)
+
+    def between(row: Mapping[str, Any], name: str, form: str) -> str:
+        ends = [row[f"{name} low" if name else "low"], row[f"{name} high" if name else "high"]]
+        return (
+            ""
+            if any(math.isnan(end) for end in ends)
+            else f" [{form.format(ends[0])}, {form.format(ends[1])}]"
+        )
+
+    return pd.DataFrame(
+        {
+            "model": TITLES[row["family"]],
+            "variant": NAMES[row["variant"]] + ("" if row["variant"] == row["trained as"] else " †"),
+            "measured here": (text(row["mean"]) or "not trained") + between(row, "", "{:.2f}"),
+            "difference to the baseline": text(row["difference"], "{:+.2f}")
+            + between(row, "difference", "{:+.2f}"),
+            "seeds": row["seeds"],
+            "published": text(row["published"]),
+        }
+        for row in rows
+    ).set_index(["model", "variant"])
+
+
+def ladder(records: Sequence[Record], rows: Rows) -> Figure:
+    """Draw the ladder: metric by rung with intervals over seeds, the margin around the baseline, frozen weights as reference."""
+    from matplotlib import pyplot as plt
+
+    figure, panels = plt.subplots(1, len(Family), figsize=(DOUBLE_COLUMN, 2.7), squeeze=False)
+    for axes, family in zip(panels[0], Family, strict=True):
+        mine = [row for row in rows if row["family"] == family.value and row["seeds"]]
+        for row in mine:
+            place = [rung.key for rung in RUNGS].index(row["variant"])
+            bars = (
+                None if math.isnan(row["low"]) else [[row["mean"] - row["low"]], [row["high"] - row["mean"]]]
+            )
+            style = {**look(row["variant"]).line(), "label": None}
+            axes.errorbar(
+                [place],
+                [row["mean"]],
+                yerr=bars,
+                **style,
+                fillstyle="full" if row["variant"] == row["trained as"] else "none",
+            )
+        base, bound = by_variant(records, family, "baseline"), margin(records, family)
+        if base and bound:
+            middle = sum(base) / len(base)
+            axes.axhspan(middle - bound, middle + bound, color=RULE, alpha=0.5, linewidth=0)
+        frozen = by_variant(records, family, "frozen")
+        if frozen:
+            axes.axhline(sum(frozen) / len(frozen), color=INK, linewidth=0.8, linestyle=":")
+        axes.set_xticks(range(len(RUNGS)), ["B", *(f"V{i}" for i in range(1, len(RUNGS)))])
+        axes.set_title(family.title)
+        axes.set_ylabel(METRICS[published.METRIC[family][0]])
+    return figure
+
+
+def by_position(records: Sequence[Record], variants: Sequence[str], width: int = 64) -> tuple[Figure, Rows]:
+    """Draw the language model's perplexity against the position in the sequence, variants and seeds averaged (Figure 3)."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(DOUBLE_COLUMN * 0.85, 2.8))
+    rows: Rows = []
+    for variant in variants:
+        found = select(
+            records, question="retrained", metric="loss", parameters={"family": "lact_lm", "variant": variant}
+        )
+        curves = [record.extra["by_position"] for record in found if "by_position" in record.extra]
+        if not curves:
+            continue
+        length = min(len(curve) for curve in curves)
+        points = []
+        for start in range(0, length - width + 1, width):
+            losses = [sum(curve[start : start + width]) / width for curve in curves]
+            points.append((start + width / 2, math.exp(sum(losses) / len(losses))))
+            rows.append(
+                {
+                    "variant": NAMES[variant],
+                    "position": start + width / 2,
+                    "perplexity": points[-1][1],
+                    "seeds": len(curves),
+                }
+            )
+        known = variant in {rung.key for rung in RUNGS}
+        style = (
+            look(variant).line()
+            if known
+            else look({"frozen": "no update", "ascent": "ascent", "q_is_k": "query from key"}[variant]).line()
+        )
+        axes.plot(*zip(*points, strict=True), **{**style, "label": NAMES[variant], "markersize": 3})
+    axes.set_xlabel("position in the sequence (tokens)")
+    axes.set_ylabel("perplexity")
+    figure.legend(loc="outside right center")
+    return figure, rows
