@@ -60,7 +60,7 @@ class EffectiveAttention:
         s_0: the initial last layer.
         output_gate: factor on the output (GLU), or None.
         decay, rate: momentum gate of every inner step, and the factor on its transformed accumulator.
-        value_scale, value_mixing: R_j as a scale per column or as a matrix; at most one of them is set.
+        value_scale, value_mixing: R_j as a scale per column or as a matrix (in float64); at most one of them is set.
         norm_scale: N_j, or None; under pre-norm it acts at read-out only.
         steps: per inner step, the tokens it trains on and its range of pairs.
         reads: ranges of tokens, and how many inner steps the state that they read has seen.
@@ -199,8 +199,10 @@ def _value_side(spec: InnerLoop, total: Tensor) -> tuple[Tensor | None, Tensor |
     if isinstance(spec.transform, FrobeniusScaling):
         return (1 / length).expand(*total.shape[:-2], 1, total.shape[-1]), None
     assert isinstance(spec.transform, NewtonSchulz)
-    eye = torch.eye(total.shape[-1], dtype=total.dtype, device=total.device)
-    x, product = total / length, eye / length
+    # float64 whatever the inputs: R stretches weak directions five-hundredfold, and rounding R would stretch with it
+    x = (total / length).double()
+    eye = torch.eye(total.shape[-1], dtype=x.dtype, device=x.device)
+    product = eye / length
     for a, b, c in spec.transform.schedule.coefficients:
         gram = x.transpose(-2, -1) @ x
         factor = a * eye + b * gram + c * gram @ gram
@@ -211,7 +213,7 @@ def _value_side(spec: InnerLoop, total: Tensor) -> tuple[Tensor | None, Tensor |
 def _mixed(total: Tensor, scale: Tensor | None, mixing: Tensor | None) -> Tensor:
     if scale is not None:
         return total * scale
-    return total if mixing is None else total @ mixing
+    return total if mixing is None else (total.to(mixing.dtype) @ mixing).to(total.dtype)
 
 
 def _joined(parts: list[Part], query: Tensor, s_0: Tensor) -> Part:
