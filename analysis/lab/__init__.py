@@ -5,6 +5,8 @@ lab.panel("steps", studied)          # controls and live views; nothing when a n
 """
 
 from analysis.lab.comparison import Comparison, compare
+from analysis.lab.own_layer import InnerLoopModel, adopt
 from analysis.lab.panels import Panel, panel
+from analysis.models.evaluation import Metric
 
-__all__ = ["Comparison", "Panel", "compare", "panel"]
+__all__ = ["Comparison", "InnerLoopModel", "Metric", "Panel", "adopt", "compare", "panel"]

@@ -72,20 +72,32 @@ class Evaluation:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{note}</p>"
 
 
+def _as_it_is(value: Tensor) -> Tensor:
+    return value
+
+
 @dataclass(frozen=True)
-class _Metric:
+class Metric:
+    """A metric over examples: `finish` of a sum over another (`denominator` None counts examples).
+
+    numerator, denominator: names among the `metrics` of a host; the numerator is called like the metric unless named.
+    """
+
     name: str
-    unit: str
-    numerator: str
-    denominator: str | None
-    finish: Callable[[Tensor], Tensor]
+    unit: str = ""
+    numerator: str = ""
+    denominator: str | None = None
+    finish: Callable[[Tensor], Tensor] = _as_it_is
     definition: str = ""
     lower_is_better: bool = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numerator", self.numerator or self.name)
 
-_METRICS: dict[Family, tuple[_Metric, ...]] = {
+
+_METRICS: dict[Family, tuple[Metric, ...]] = {
     Family.LACT_LM: (
-        _Metric(
+        Metric(
             "perplexity",
             "per token",
             "nll",
@@ -94,11 +106,11 @@ _METRICS: dict[Family, tuple[_Metric, ...]] = {
             "exp of the summed negative log-likelihood over the number of scored tokens",
             True,
         ),
-        _Metric("loss", "nats per token", "nll", "tokens", lambda x: x),
-        _Metric("bits_per_byte", "bits per byte", "nll", "bytes", lambda x: x / math.log(2)),
+        Metric("loss", "nats per token", "nll", "tokens", lambda x: x),
+        Metric("bits_per_byte", "bits per byte", "nll", "bytes", lambda x: x / math.log(2)),
     ),
     Family.LACT_NVS: (
-        _Metric(
+        Metric(
             "psnr",
             "dB",
             "psnr",
@@ -108,7 +120,7 @@ _METRICS: dict[Family, tuple[_Metric, ...]] = {
         ),
     ),
     Family.VITTT: (
-        _Metric(
+        Metric(
             "top1",
             "%",
             "correct",
@@ -116,7 +128,7 @@ _METRICS: dict[Family, tuple[_Metric, ...]] = {
             lambda x: 100 * x,
             "share of images whose largest logit is the label's",
         ),
-        _Metric("loss", "nats per image", "cross_entropy", None, lambda x: x),
+        Metric("loss", "nats per image", "cross_entropy", None, lambda x: x),
     ),
 }
 
@@ -149,7 +161,7 @@ def evaluate(
         module.train(was_training)
     estimates = {
         metric.name: (metric, _estimate(metric, per_example, resamples, seed))
-        for metric in _METRICS[module.family]
+        for metric in module.task_metrics or _METRICS[module.family]
         if metric.denominator is None or metric.denominator in per_example
     }
     metric, main = next(iter(estimates.values()))
@@ -207,7 +219,7 @@ def _stacked(pieces: list[Tensor]) -> Tensor:
     return torch.cat([F.pad(piece, (0, length - piece.shape[1]), value=math.nan) for piece in pieces])
 
 
-def _estimate(metric: _Metric, per_example: Mapping[str, Tensor], resamples: int, seed: int) -> Estimate:
+def _estimate(metric: Metric, per_example: Mapping[str, Tensor], resamples: int, seed: int) -> Estimate:
     top = per_example[metric.numerator]
     bottom = torch.ones_like(top) if metric.denominator is None else per_example[metric.denominator]
     value = float(metric.finish(top.sum() / bottom.sum()))

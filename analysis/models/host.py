@@ -45,7 +45,8 @@ class Host(nn.Module):
     family: which published architecture. config: frozen dataclass with the published field names. loops: the inner
     loops as trained, by name. backend, options: how inner loops are executed (handed to `analysis.inner.run`; never part
     of the specification). notes: what the loader found worth telling. checkpoint: the loader's `CheckpointSummary`
-    (digest, provenance), None for a host that was not loaded.
+    (digest, provenance), None for a host that was not loaded. task_metrics: what `evaluation` forms from `metrics` where the
+    host is of no published family; empty takes those of the family.
     """
 
     family: ClassVar[Family]
@@ -58,6 +59,7 @@ class Host(nn.Module):
         self.options: dict[str, Any] = {}
         self.notes: list[str] = []
         self.checkpoint: Any = None
+        self.task_metrics: tuple[Any, ...] = ()
 
     def forward(
         self, batch: Mapping[str, Tensor], loops: Loops | None = None, tape: Tape | None = None

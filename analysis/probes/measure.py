@@ -138,7 +138,7 @@ def _measure(
             token_bytes=task.token_bytes,
             forward=inner.forward,
         )
-    each = found.per_example[_PER_EXAMPLE[found.metric]]
+    each = found.per_example[_PER_EXAMPLE.get(found.metric, found.metric)]
     if found.metric == "perplexity":
         each = each / found.per_example["tokens"]
     records = [

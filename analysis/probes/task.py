@@ -48,9 +48,14 @@ def evaluation_task(
         length: tokens per sequence (language models); None takes 1024, or four chunks where that is more.
 
     Raises:
-        ParameterError: samples < 1.
+        ParameterError: samples < 1, or a host of no published family.
         DataError: the data do not exist, are damaged, or do not fit the host.
     """
+    if not isinstance(host.family, Family):
+        raise ParameterError(
+            f"expected a host of a published family to choose data for, received {host.family.title}; hand your own Task to the "
+            "probe's function"
+        )
     count = DEFAULT_SAMPLES[host.family] if samples is None else samples
     if count < 1:
         raise ParameterError(f"samples must be at least 1, received {samples}; ask for one or more.")

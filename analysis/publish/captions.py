@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.errors import ReportError
 from analysis.records import Kind, Record
-from analysis.spec import Family, InnerLoop, Loops, difference_text, from_dict, ladder
+from analysis.spec import Family, InnerLoop, Loops, describe, difference_text, from_dict, ladder
 
 NO_DIFFERENCE = "run as trained"
 
@@ -112,10 +112,8 @@ def nearest_name(loops: Mapping[str, InnerLoop]) -> str:
             if best is None or count < best[0]:
                 shown = edits if count <= 3 else f"in {count} fields"
                 best = (count, f"{family.title} {name}" + (f" edited ({shown})" if edits else ""))
-    if best is None:
-        raise ReportError(
-            f"expected the loops of a known family, received {', '.join(loops)}; check the record"
-        )
+    if best is None:  # a layer of no published family is described instead of named
+        return "; ".join(f"{name} ({describe(loop)})" for name, loop in loops.items())
     return best[1]
 
 

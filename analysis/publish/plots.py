@@ -39,12 +39,12 @@ def step_sweep(records_by_family: Mapping[str, Sequence[Record]]) -> tuple[Figur
     rows: Rows = []
     for column, (family, records) in enumerate(records_by_family.items()):
         top, bottom = panels[:, column]
-        top.set_title(TITLES[family])
+        top.set_title(TITLES.get(family, family))
         rows += _against_steps(top, select(records, metric="inner_loss_after"), "inner loss")
         rows += _against_steps(bottom, task_records(records), "task metric")
         metric = task_records(records)[0].metric
         top.set_ylabel("inner loss after the update")
-        bottom.set_ylabel(METRICS[metric])
+        bottom.set_ylabel(METRICS.get(metric, metric))
         bottom.set_xlabel("inner steps at test time")
     return figure, rows
 
@@ -99,8 +99,8 @@ def arms(records_by_family: Mapping[str, Sequence[Record]]) -> tuple[Figure, Row
             rows.append(_arm_row(found[0], record))
         axes.set_yticks(range(len(found)), [_wrapped(record.parameters["arm"]) for record in found])
         axes.set_ylim(len(found) - 0.5, -0.5)
-        axes.set_title(TITLES[family])
-        axes.set_xlabel(METRICS[found[0].metric])
+        axes.set_title(TITLES.get(family, family))
+        axes.set_xlabel(METRICS.get(found[0].metric, found[0].metric))
         axes.axvline(found[0].value, color=INK, linewidth=0.6, linestyle=":")
     return figure, rows
 
@@ -112,7 +112,7 @@ def _wrapped(arm: str) -> str:
 def _arm_row(reference: Record, record: Record) -> dict[str, Any]:
     moved = change(reference, record)
     return {
-        "family": TITLES[record.parameters["family"]],
+        "family": TITLES.get(record.parameters["family"], record.parameters["family"]),
         "arm": record.parameters["arm"],
         "metric": record.metric,
         "value": record.value,
