@@ -83,8 +83,8 @@ def gradient_adjoint(
     return (d_k + through if plan.moves_all else through), d_v, d_rates, d_w
 
 
-def transform_adjoint(plan: Plan, d: Tensor, d_change: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the derivative by D of <transform(D), d_change>; both [.., rows, cols]."""
+def transform_adjoint(plan: Plan, d: Tensor, d_change: Tensor, unit_dtype: torch.dtype) -> Tensor:
+    """Return the derivative by D of <transform(D), d_change>; both [.., rows, cols]; products of `unit_dtype`."""
     if plan.transform == "identity":
         return d_change
     norm = d.norm(dim=(-2, -1), keepdim=True)
@@ -92,9 +92,11 @@ def transform_adjoint(plan: Plan, d: Tensor, d_change: Tensor, dtype: torch.dtyp
     d_x = d_change
     if plan.transform == "newton_schulz":
         is_tall = d.shape[-2] > d.shape[-1]
-        narrow, d_narrow = (x.mT, d_x.mT) if is_tall else (x, d_x)
-        d_x = _newton_schulz_adjoint(plan, narrow.to(dtype), d_narrow, dtype)
-        d_x = d_x.mT if is_tall else d_x
+        size = d_x.norm(dim=(-2, -1), keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
+        unit = d_x / size
+        narrow, unit = (x.mT, unit.mT) if is_tall else (x, unit)
+        unit = _newton_schulz_adjoint(plan, narrow.to(unit_dtype), unit, unit_dtype)
+        d_x = (unit.mT if is_tall else unit) * size
     along = (d_x * d).sum((-2, -1), keepdim=True)
     return (d_x - x * (along / norm.clamp_min(torch.finfo(norm.dtype).tiny))) / (norm + plan.eps)
 

@@ -23,6 +23,16 @@ def product(a, b, accumulator):
 
 
 @triton.jit
+def narrow(x, DTYPE: tl.constexpr):
+    """Round float32 to the operands' type; the interpreter would cut bfloat16 off, so there it is rounded by hand."""
+    if UPCAST and tl.bfloat16 == DTYPE:
+        bits = x.to(tl.int32, bitcast=True)
+        bits += 0x7FFF + ((bits >> 16) & 1)
+        x = bits.to(tl.float32, bitcast=True)
+    return x.to(DTYPE)
+
+
+@triton.jit
 def address(table, slot: tl.constexpr, dtype: tl.constexpr):
     """Return the pointer stored in a slot of the address table; every tensor in it is aligned to 16 bytes."""
     return tl.multiple_of(tl.load(table + slot).to(tl.pointer_type(dtype)), 16)

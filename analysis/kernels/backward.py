@@ -13,6 +13,7 @@ from torch import Tensor
 from analysis.kernels import adjoint
 from analysis.kernels.adjoint import Tensors
 from analysis.kernels.layer import READ_TOKENS, Layer
+from analysis.kernels.matrices import unit_dtype
 from analysis.kernels.signature import Operands
 
 
@@ -192,7 +193,10 @@ def _update_back(walk: Walk, chunk: int, state: int) -> None:
             found.main[name], found.fast[name] = d_moved, torch.zeros_like(d_moved)
         else:
             found.fast[name] = d_moved.clone()
-        d_d = adjoint.transform_adjoint(plan, d, plan.step * d_moved, walk.dtype) + found.carry[name]
+        d_d = (
+            adjoint.transform_adjoint(plan, d, plan.step * d_moved, unit_dtype(walk.dtype))
+            + found.carry[name]
+        )
         d_grads[name] = d_d
         if plan.momentum is not None and state > 0:
             previous = layer.kept_matrix(state - 1, name, "d")
@@ -231,7 +235,7 @@ def walk_parallel(walk: Walk) -> Gradients:
         return walk.finish()
     d = group.grads[0, : layer.updates].view(layer.updates, batch, heads, group.short, group.long)
     d = d.mT if group.turned else d
-    d_grads = adjoint.transform_adjoint(plan, d, plan.step * d_sums[1:], walk.dtype).contiguous()
+    d_grads = adjoint.transform_adjoint(plan, d, plan.step * d_sums[1:], unit_dtype(walk.dtype)).contiguous()
     d_grads[-1] += found.carry["w_out"]
     if plan.momentum is not None:
         for chunk in range(layer.updates - 1, 0, -1):

@@ -13,15 +13,20 @@ from analysis.kernels import signature as slots
 from analysis.kernels.arithmetic import UPCAST
 from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Signature
-from analysis.kernels.tiles import Tile, choose
+from analysis.kernels.tiles import choose
 
-ELEMENTS = 64 if UPCAST.value else 4096
+ELEMENTS = 256 if UPCAST.value else 4096
 SIDE = 16 if UPCAST.value else 32
 TRITON_TYPES = {
     torch.float32: triton.language.float32,
     torch.bfloat16: triton.language.bfloat16,
     torch.float16: triton.language.float16,
 }
+
+
+def unit_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the type of matrices of unit norm: float16 in place of bfloat16, eight times finer at the same speed."""
+    return torch.float16 if dtype == torch.bfloat16 else dtype
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ class Group:
     def __init__(self, plan: Plan, sign: Signature, names: tuple[str, ...], sizes: Sizes, limit: int) -> None:
         self.plan, self.names, self.sizes, self.limit = plan, names, sizes, limit
         self.total_z, self.dtype = sign.total_z, sign.dtype
+        self.unit_dtype = unit_dtype(sign.dtype)
         self.rows, self.cols = sign.shape(names[0], plan.network)
         self.turned = self.rows > self.cols
         self.short, self.long = min(self.rows, self.cols), max(self.rows, self.cols)
@@ -59,17 +65,13 @@ class Group:
         self.grads, self.carry = new(sizes.split, n, m, self.size), new(m, self.size)
         self.squares = new(n, m, self.blocks)
         if plan.transform != "identity":
-            self.x = new(n, m, self.size, dtype=sign.dtype)
+            self.x = new(n, m, self.size, dtype=self.unit_dtype)
         if plan.transform == "newton_schulz":
             self.y = torch.empty_like(self.x)
-            self.gram = new(n, m, self.short, self.short, dtype=sign.dtype)
+            self.gram = new(n, m, self.short, self.short, dtype=self.unit_dtype)
             self.polynomial = torch.empty_like(self.gram)
-            self.square_tile = self._square_tile()
+            self.square_tile = choose("gram", self.short, self.short, self.long, sign.dtype, limit)
             self.iterate_tile = choose("iterate", self.short, self.long, self.short, sign.dtype, limit)
-
-    def _square_tile(self) -> Tile:
-        tile = choose("gram", self.short, self.short, self.long, self.dtype, self.limit)
-        return tile
 
     def initialise(self, table: Tensor, sign: Signature) -> None:
         """Take over the initial fast weights of this call."""
@@ -101,7 +103,7 @@ class Group:
         count = chunks * self.matrices
         kernels.scale_kernel[(self.blocks * count,)](
             self.grads, self.squares, self.x, self.size, self.blocks, self.plan.eps,
-            DTYPE=TRITON_TYPES[self.dtype], BLOCK=ELEMENTS, BLOCKS=triton.next_power_of_2(self.blocks), num_warps=4,
+            DTYPE=TRITON_TYPES[self.unit_dtype], BLOCK=ELEMENTS, BLOCKS=triton.next_power_of_2(self.blocks), num_warps=4,
         )  # fmt: skip
         now, spare = self.x, self.x
         for a, b, c in self.plan.coefficients:
@@ -120,7 +122,7 @@ class Group:
         tiles = triton.cdiv(self.short, side)
         kernels.symmetric_kernel[(count * tiles * (tiles + 1) // 2,)](
             x, out, self.short, depth, alpha, 0.0 if beta is None else beta,
-            ADD=beta is not None, DTYPE=TRITON_TYPES[self.dtype], BLOCK=side, DEPTH=tile.depth,
+            ADD=beta is not None, DTYPE=TRITON_TYPES[self.unit_dtype], BLOCK=side, DEPTH=tile.depth,
             EVEN_ROWS=self.short % side == 0, EVEN_DEPTH=depth % tile.depth == 0,
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
@@ -130,7 +132,7 @@ class Group:
         tiles = triton.cdiv(self.short, tile.rows) * triton.cdiv(self.long, tile.cols)
         kernels.iterate_kernel[(count * tiles,)](
             x, self.polynomial, out, self.short, self.long, a,
-            DTYPE=TRITON_TYPES[self.dtype], ROWS=tile.rows, COLS=tile.cols, DEPTH=tile.depth,
+            DTYPE=TRITON_TYPES[self.unit_dtype], ROWS=tile.rows, COLS=tile.cols, DEPTH=tile.depth,
             EVEN_ROWS=self.short % tile.rows == 0, EVEN_COLS=self.long % tile.cols == 0,
             EVEN_DEPTH=self.short % tile.depth == 0, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip

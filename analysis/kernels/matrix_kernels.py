@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from analysis.kernels.arithmetic import address, load_tile, product
+from analysis.kernels.arithmetic import address, load_tile, narrow, product
 
 
 @triton.jit
@@ -73,7 +73,7 @@ def scale_kernel(
     offset = block * BLOCK + tl.arange(0, BLOCK)
     at = matrix.to(tl.int64) * size + offset
     value = tl.load(d + at, mask=offset < size, other=0.0) / (norm + eps)
-    tl.store(x + at, value.to(DTYPE), mask=offset < size)
+    tl.store(x + at, narrow(value, DTYPE), mask=offset < size)
 
 
 @triton.jit
@@ -115,7 +115,7 @@ def symmetric_kernel(
     if ADD:
         linear = tl.load(base + i[:, None] * depth + j[None, :], mask=mask, other=0.0)
         accumulator += beta * linear.to(tl.float32)
-    result = accumulator.to(DTYPE)
+    result = narrow(accumulator, DTYPE)
     into = out + matrix * rows * rows
     tl.store(into + i[:, None] * rows + j[None, :], result, mask=mask)
     if row != col:
@@ -150,7 +150,7 @@ def iterate_kernel(
     mask = in_rows[:, None] & in_cols[None, :]
     offsets = i[:, None] * cols + j[None, :]
     accumulator += a * tl.load(base + offsets, mask=mask, other=0.0).to(tl.float32)
-    tl.store(out + matrix * rows * cols + offsets, accumulator.to(DTYPE), mask=mask)
+    tl.store(out + matrix * rows * cols + offsets, narrow(accumulator, DTYPE), mask=mask)
 
 
 @triton.jit
@@ -169,7 +169,7 @@ def initial_kernel(
         w = tl.load(source + i[:, None] * w_i + j[None, :] * w_o, mask=mask, other=0.0).to(tl.float32)
         offsets = z.to(tl.int64) * rows * cols + i[:, None] * cols + j[None, :]
         tl.store(fast + offsets, w, mask=mask)
-        tl.store(operand + offsets, w.to(DTYPE), mask=mask)
+        tl.store(operand + offsets, narrow(w, DTYPE), mask=mask)
         total += tl.sum(w * w, 0)
     tl.store(target + z * cols + j, tl.sqrt(total), mask=j < cols)
 
@@ -214,7 +214,7 @@ def update_kernel(
         if NORM:
             w *= factor[None, :]
         tl.store(fast + offsets, w, mask=mask)
-        tl.store(operand + offsets, w.to(DTYPE), mask=mask)
+        tl.store(operand + offsets, narrow(w, DTYPE), mask=mask)
 
 
 @triton.jit
@@ -233,5 +233,5 @@ def prefix_kernel(
     for chunk in range(chunks):
         at = (chunk * matrices + matrix) * size
         w += step * tl.load(change + at + turned, mask=mask, other=0.0).to(tl.float32)
-        tl.store(operand + at + matrices * size + offset, w.to(DTYPE), mask=mask)
+        tl.store(operand + at + matrices * size + offset, narrow(w, DTYPE), mask=mask)
     tl.store(fast + matrix * size + offset, w, mask=mask)

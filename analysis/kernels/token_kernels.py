@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from analysis.kernels.arithmetic import address, load_tile, product, silu_parts
+from analysis.kernels.arithmetic import address, load_tile, narrow, product, silu_parts
 
 
 @triton.jit
@@ -79,7 +79,7 @@ def features_kernel(
         scratch + ((chunk * total_z + z).to(tl.int64) * length + position[:, None]) * hidden + unit[None, :]
     )
     mask = in_chunk[:, None] & in_hidden[None, :]
-    tl.store(into, h.to(DTYPE), mask=mask)
+    tl.store(into, narrow(h, DTYPE), mask=mask)
     if FULL:
         v = address(table, V, DTYPE) + batch * v_b + head * v_h + token[:, None] * v_t
         w = w_out + chunk * w_chunk + z.to(tl.int64) * hidden * values
@@ -93,8 +93,8 @@ def features_kernel(
             r = product(target, back, r)
         up = token_rate(table, RATE_UP, z, heads, token, rate_b, rate_h, rate_t, in_chunk, factor)
         gate = token_rate(table, RATE_GATE, z, heads, token, rate_b, rate_h, rate_t, in_chunk, factor)
-        tl.store(into + plane, (up[:, None] * r * swish).to(DTYPE), mask=mask)
-        tl.store(into + 2 * plane, (gate[:, None] * r * b * slope).to(DTYPE), mask=mask)
+        tl.store(into + plane, narrow(up[:, None] * r * swish, DTYPE), mask=mask)
+        tl.store(into + 2 * plane, narrow(gate[:, None] * r * b * slope, DTYPE), mask=mask)
 
 
 @triton.jit
@@ -153,7 +153,7 @@ def outer_kernel(
         b = load_tile(right + t[:, None] * right_t + j[None, :], inside, in_cols, EVEN_T, EVEN)
         if KIND == "linear" and RATE >= 0:
             each = token_rate(table, RATE, z, heads, begin + t, rate_b, rate_h, rate_t, inside, 1.0)
-            a = (a.to(tl.float32) * each[None, :]).to(DTYPE)
+            a = narrow(a.to(tl.float32) * each[None, :], DTYPE)
         accumulator = product(a, b, accumulator)
     if KIND == "linear":
         accumulator *= loss_factor(scale, count, MEAN)
@@ -204,4 +204,4 @@ def project_kernel(
         b = load_tile(w + (first + deep)[:, None] * values + j[None, :], inside, in_values, EVEN_X, EVEN_V)
         accumulator = product(a, b, accumulator)
     out = address(table, OUT, DTYPE) + (z.to(tl.int64) * num_tokens + token[:, None]) * values + j[None, :]
-    tl.store(out, accumulator.to(DTYPE), mask=in_chunk[:, None] & in_values[None, :])
+    tl.store(out, narrow(accumulator, DTYPE), mask=in_chunk[:, None] & in_values[None, :])

@@ -1,0 +1,95 @@
+"""The Triton kernels compute the specification: outputs, state and gradients against the float64 reference."""
+
+import pytest
+import torch
+
+from analysis.spec import (
+    ConstantMomentum,
+    Direction,
+    DotProduct,
+    FrobeniusScaling,
+    Identity,
+    NormMode,
+    Order,
+    PerTokenRate,
+    QuerySource,
+    Reduction,
+    Tail,
+    WeightNorm,
+    presets,
+)
+from tests.kernels.agreement import LADDER, LIMITS, TOKENS, all_errors, errors, forms
+
+CASES = [(key, form) for key, spec in LADDER.items() for form in forms(spec)]
+BASE = LADDER["baseline"].edit(tail=Tail.UPDATE, order=Order.UPDATE_THEN_APPLY)
+EDITS = {
+    "two steps": BASE.edit(steps=2, chunk=16),
+    "pre-norm": BASE.edit(weight_norm=WeightNorm(NormMode.PRE)),
+    "keys as queries, whole sequence": BASE.edit(
+        weight_norm=WeightNorm(NormMode.POST, detach_target=True), chunk=None, query=QuerySource.KEY
+    ),
+    "ascent on a mean with shared rate": BASE.edit(
+        direction=Direction.ASCENT,
+        lr=PerTokenRate(shared=True),
+        momentum=ConstantMomentum(0.7),
+        loss=DotProduct(scale=0.5, reduction=Reduction.MEAN),
+    ),
+    "parallel mean with a tail": LADDER["v2"].edit(
+        tail=Tail.UPDATE,
+        order=Order.UPDATE_THEN_APPLY,
+        loss=DotProduct(scale=0.4, reduction=Reduction.MEAN),
+        step_size=0.3,
+    ),
+    "frobenius": BASE.edit(transform=FrobeniusScaling(), momentum=None),
+    "momentum of plain gradients": LADDER["v4"].edit(transform=Identity(), tail=Tail.UPDATE),
+    "novel views": presets.lact_nvs(),
+}
+
+
+def within(found: dict[str, float], limit: float) -> None:
+    late = {name: value for name, value in found.items() if not value < limit}
+    assert not late, f"beyond {limit}: {late}; all: {found}"
+
+
+@pytest.mark.parametrize(("key", "form"), CASES)
+def test_every_rung_in_float32(key, form):
+    spec = LADDER[key]
+    values, gradients = all_errors(spec, torch.float32, is_parallel=form)
+    within(values, LIMITS[torch.float32])
+    within(gradients, 2e-3)
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_every_field_in_float32(name):
+    spec = EDITS[name]
+    for form in forms(spec):
+        values, gradients = all_errors(spec, torch.float32, is_parallel=form)
+        within(values, LIMITS[torch.float32])
+        within(gradients, 2e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("key", ["baseline", "v3", "v6"])
+def test_half_precision(key, dtype):
+    # Sixteen columns average rounding less than the hundreds of a real head do, so the limit is three times as wide.
+    within(errors(LADDER[key], dtype), 3 * LIMITS[dtype])
+
+
+@pytest.mark.parametrize("sizes", [(20, 24, 18), (30, 17, 20), (16, 32, 16), (5, 3, 9)])
+def test_awkward_widths(sizes):
+    width, hidden, values = sizes
+    for key in ("baseline", "v2"):
+        found = errors(LADDER[key], torch.float32, width=width, hidden=hidden, values=values)
+        within(found, LIMITS[torch.float32])
+
+
+@pytest.mark.parametrize("tokens", [1, 8, 9, 16])
+def test_awkward_lengths(tokens):
+    for key in ("baseline", "v2", "v6"):
+        within(errors(LADDER[key], torch.float32, tokens=tokens), LIMITS[torch.float32])
+        spec = LADDER[key].edit(tail=Tail.UPDATE, order=Order.UPDATE_THEN_APPLY)
+        within(errors(spec, torch.float32, tokens=tokens), LIMITS[torch.float32])
+
+
+def test_batch_and_heads_keep_to_themselves():
+    within(errors(LADDER["baseline"], torch.float32, batch=2, heads=3, tokens=TOKENS), LIMITS[torch.float32])
