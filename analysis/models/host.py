@@ -159,7 +159,7 @@ class Host(nn.Module):
     def heading(self) -> str:
         """Family, checkpoint and size in one line of HTML."""
         name = "" if self.checkpoint is None else f", <code>{html.escape(self.checkpoint.path.name)}</code>"
-        return f"<b>{self.family.title}</b>{name}, {self.num_parameters():,} parameters, {self.num_layers} layers"
+        return f"<b>{self.family.title}</b>{name}, {self.num_parameters():,} parameters"
 
 
 @dataclasses.dataclass(frozen=True)

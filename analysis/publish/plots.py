@@ -80,6 +80,8 @@ ARM_LOOKS = {
     "no update": "no update",
     "query from key": "query from key",
     "query from key in softmax attention": "published",
+    "values of shuffled tokens": "shuffled values",
+    "keys and values of another example": "foreign pairs",
 }
 
 
@@ -106,7 +108,7 @@ def arms(records_by_family: Mapping[str, Sequence[Record]]) -> tuple[Figure, Row
 
 
 def _wrapped(arm: str) -> str:
-    return arm.replace(" in softmax", "\nin softmax")
+    return arm.replace(" in softmax", "\nin softmax").replace(" of ", "\nof ")
 
 
 def _arm_row(reference: Record, record: Record) -> dict[str, Any]:

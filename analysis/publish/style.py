@@ -61,6 +61,8 @@ VARIANTS = _looks(
     ("query from key", PURPLE, "X", DOTTED),
     ("published", GREY, "*", DOTTED),
     ("no update", OLIVE, "d", DASHDOT),
+    ("shuffled values", ORANGE, "^", DASHED),
+    ("foreign pairs", SKY, "P", DOTTED),
 )
 
 FAMILIES = _looks(
