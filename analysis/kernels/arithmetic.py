@@ -51,6 +51,21 @@ def load_tile(pointers, row_mask, col_mask, EVEN_ROWS: tl.constexpr, EVEN_COLS: 
 
 
 @triton.jit
+def contract(
+    left, left_step, right, right_step, accumulator, depth, in_rows, in_cols,
+    DEPTH: tl.constexpr, EVEN_ROWS: tl.constexpr, EVEN_COLS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
+):  # fmt: skip
+    """Return accumulator + left right; `left` points at a column of rows, `right` at a row of columns, steps lead along depth."""
+    for first in range(0, depth, DEPTH):
+        deep = first + tl.arange(0, DEPTH)
+        inside = deep < depth
+        a = load_tile(left + deep[None, :] * left_step, in_rows, inside, EVEN_ROWS, EVEN_DEPTH)
+        b = load_tile(right + deep[:, None] * right_step, inside, in_cols, EVEN_DEPTH, EVEN_COLS)
+        accumulator = product(a, b, accumulator)
+    return accumulator
+
+
+@triton.jit
 def silu_parts(x):
     """Return silu(x) and its derivative sigmoid(x) (1 + x (1 - sigmoid(x)))."""
     gate = 1.0 / (1.0 + tl.exp(-x))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from analysis.kernels.arithmetic import address, load_tile, narrow, product
+from analysis.kernels.arithmetic import address, contract, narrow
 
 
 @triton.jit
@@ -98,18 +98,11 @@ def symmetric_kernel(
     i = row * BLOCK + tl.arange(0, BLOCK)
     j = col * BLOCK + tl.arange(0, BLOCK)
     in_rows, in_cols = i < rows, j < rows
-    deep = tl.arange(0, DEPTH)
     base = x + matrix * rows * depth
-    accumulator = tl.zeros((BLOCK, BLOCK), tl.float32)
-    for first in range(0, depth, DEPTH):
-        inside = first + deep < depth
-        a = load_tile(
-            base + i[:, None] * depth + (first + deep)[None, :], in_rows, inside, EVEN_ROWS, EVEN_DEPTH
-        )
-        b = load_tile(
-            base + j[None, :] * depth + (first + deep)[:, None], inside, in_cols, EVEN_DEPTH, EVEN_ROWS
-        )
-        accumulator = product(a, b, accumulator)
+    accumulator = contract(
+        base + i[:, None] * depth, 1, base + j[None, :] * depth, 1, tl.zeros((BLOCK, BLOCK), tl.float32), depth,
+        in_rows, in_cols, DEPTH, EVEN_ROWS, EVEN_ROWS, EVEN_DEPTH,
+    )  # fmt: skip
     accumulator *= alpha
     mask = in_rows[:, None] & in_cols[None, :]
     if ADD:
@@ -136,17 +129,12 @@ def iterate_kernel(
     i = (tile // col_tiles) * ROWS + tl.arange(0, ROWS)
     j = (tile % col_tiles) * COLS + tl.arange(0, COLS)
     in_rows, in_cols = i < rows, j < cols
-    deep = tl.arange(0, DEPTH)
     polynomial = b + matrix * rows * rows + i[:, None] * rows
     base = x + matrix * rows * cols
-    accumulator = tl.zeros((ROWS, COLS), tl.float32)
-    for first in range(0, rows, DEPTH):
-        inside = first + deep < rows
-        left = load_tile(polynomial + (first + deep)[None, :], in_rows, inside, EVEN_ROWS, EVEN_DEPTH)
-        right = load_tile(
-            base + (first + deep)[:, None] * cols + j[None, :], inside, in_cols, EVEN_DEPTH, EVEN_COLS
-        )
-        accumulator = product(left, right, accumulator)
+    accumulator = contract(
+        polynomial, 1, base + j[None, :], cols, tl.zeros((ROWS, COLS), tl.float32), rows, in_rows, in_cols,
+        DEPTH, EVEN_ROWS, EVEN_COLS, EVEN_DEPTH,
+    )  # fmt: skip
     mask = in_rows[:, None] & in_cols[None, :]
     offsets = i[:, None] * cols + j[None, :]
     accumulator += a * tl.load(base + offsets, mask=mask, other=0.0).to(tl.float32)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from analysis.kernels.arithmetic import address, load_tile, narrow, product, silu_parts
+from analysis.kernels.arithmetic import address, contract, load_tile, narrow, product, silu_parts
 
 
 @triton.jit
@@ -31,6 +31,22 @@ def loss_factor(scale, count, MEAN: tl.constexpr):
 
 
 @triton.jit
+def gate_and_up(
+    x, w_gate, w_up, step, a, b, width, in_chunk, in_hidden,
+    DEPTH: tl.constexpr, EVEN_T: tl.constexpr, EVEN_X: tl.constexpr, EVEN_H: tl.constexpr,
+):  # fmt: skip
+    """Return a + x W_gate and b + x W_up, every tile of x loaded once; pointers as in `contract`."""
+    for first in range(0, width, DEPTH):
+        deep = first + tl.arange(0, DEPTH)
+        inside = deep < width
+        tokens = load_tile(x + deep[None, :], in_chunk, inside, EVEN_T, EVEN_X)
+        offsets = deep[:, None] * step
+        a = product(tokens, load_tile(w_gate + offsets, inside, in_hidden, EVEN_X, EVEN_H), a)
+        b = product(tokens, load_tile(w_up + offsets, inside, in_hidden, EVEN_X, EVEN_H), b)
+    return a, b
+
+
+@triton.jit
 def features_kernel(
     table, w_gate, w_up, w_out, scratch,
     heads, total_z, x_b, x_h, x_t, v_b, v_h, v_t, rate_b, rate_h, rate_t,
@@ -45,31 +61,32 @@ def features_kernel(
     With r = v W_out^T these are u = rate r silu(a) for W_up and g = rate r b silu'(a) for W_gate (a, b the two products).
     """
     col_tiles = tl.cdiv(hidden, COLS)
-    row = tl.program_id(0) // col_tiles
-    col = tl.program_id(0) % col_tiles
-    z = tl.program_id(1)
-    chunk = tl.program_id(2)
+    z, chunk = tl.program_id(1), tl.program_id(2)
     count = tl.minimum(length, stop - start - chunk * length)
-    if row * ROWS >= count:
-        return
-    position = row * ROWS + tl.arange(0, ROWS)
-    unit = col * COLS + tl.arange(0, COLS)
-    deep = tl.arange(0, DEPTH)
-    in_chunk = position < count
-    in_hidden = unit < hidden
+    position = (tl.program_id(0) // col_tiles) * ROWS + tl.arange(0, ROWS)
+    unit = (tl.program_id(0) % col_tiles) * COLS + tl.arange(0, COLS)
+    in_chunk, in_hidden = position < count, unit < hidden
     token = (start + chunk * length + position).to(tl.int64)
     batch, head = (z // heads).to(tl.int64), (z % heads).to(tl.int64)
 
     x = address(table, X, DTYPE) + batch * x_b + head * x_h + token[:, None] * x_t
-    at = chunk * w_chunk + z.to(tl.int64) * width * hidden
-    a = tl.zeros((ROWS, COLS), tl.float32)
-    b = tl.zeros((ROWS, COLS), tl.float32)
-    for first in range(0, width, DEPTH):
-        inside = first + deep < width
-        tokens = load_tile(x + (first + deep)[None, :], in_chunk, inside, EVEN_T, EVEN_X)
-        offsets = at + (first + deep)[:, None] * hidden + unit[None, :]
-        a = product(tokens, load_tile(w_gate + offsets, inside, in_hidden, EVEN_X, EVEN_H), a)
-        b = product(tokens, load_tile(w_up + offsets, inside, in_hidden, EVEN_X, EVEN_H), b)
+    at = chunk * w_chunk + z.to(tl.int64) * width * hidden + unit[None, :]
+    zero = tl.zeros((ROWS, COLS), tl.float32)
+    a, b = gate_and_up(
+        x,
+        w_gate + at,
+        w_up + at,
+        hidden,
+        zero,
+        zero,
+        width,
+        in_chunk,
+        in_hidden,
+        DEPTH,
+        EVEN_T,
+        EVEN_X,
+        EVEN_H,
+    )
     swish, slope = silu_parts(a)
     h = swish * b
     factor = loss_factor(scale, count, MEAN)
@@ -82,19 +99,31 @@ def features_kernel(
     tl.store(into, narrow(h, DTYPE), mask=mask)
     if FULL:
         v = address(table, V, DTYPE) + batch * v_b + head * v_h + token[:, None] * v_t
-        w = w_out + chunk * w_chunk + z.to(tl.int64) * hidden * values
-        r = tl.zeros((ROWS, COLS), tl.float32)
-        for first in range(0, values, DEPTH):
-            inside = first + deep < values
-            target = load_tile(v + (first + deep)[None, :], in_chunk, inside, EVEN_T, EVEN_V)
-            back = load_tile(
-                w + unit[None, :] * values + (first + deep)[:, None], inside, in_hidden, EVEN_V, EVEN_H
-            )
-            r = product(target, back, r)
+        w = w_out + chunk * w_chunk + z.to(tl.int64) * hidden * values + unit[None, :] * values
+        r = contract(v, 1, w, 1, zero, values, in_chunk, in_hidden, DEPTH, EVEN_T, EVEN_H, EVEN_V)
         up = token_rate(table, RATE_UP, z, heads, token, rate_b, rate_h, rate_t, in_chunk, factor)
         gate = token_rate(table, RATE_GATE, z, heads, token, rate_b, rate_h, rate_t, in_chunk, factor)
         tl.store(into + plane, narrow(up[:, None] * r * swish, DTYPE), mask=mask)
         tl.store(into + 2 * plane, narrow(gate[:, None] * r * b * slope, DTYPE), mask=mask)
+
+
+@triton.jit
+def weighted_outer(
+    table, left, left_t, right, right_t, begin, first_token, last_token, z, heads, rate_b, rate_h, rate_t,
+    i, j, in_rows, in_cols, accumulator,
+    RATE: tl.constexpr, DTYPE: tl.constexpr, DEPTH: tl.constexpr, EVEN_T: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Return accumulator + sum over tokens of left_t^T right_t, the left side times its rate where RATE is a slot."""
+    for first in range(first_token, last_token, DEPTH):
+        t = (first + tl.arange(0, DEPTH)).to(tl.int64)
+        inside = t < last_token
+        a = load_tile(left + t[None, :] * left_t + i[:, None], in_rows, inside, EVEN, EVEN_T)
+        b = load_tile(right + t[:, None] * right_t + j[None, :], inside, in_cols, EVEN_T, EVEN)
+        if RATE >= 0:
+            each = token_rate(table, RATE, z, heads, begin + t, rate_b, rate_h, rate_t, inside, 1.0)
+            a = narrow(a.to(tl.float32) * each[None, :], DTYPE)
+        accumulator = product(a, b, accumulator)
+    return accumulator
 
 
 @triton.jit
@@ -113,58 +142,41 @@ def outer_kernel(
     KIND 'linear': (rate k)^T v. KIND 'last': h^T v from scratch. KIND 'all': program axis 1 counts gate, up, last; the
     first two are k^T g and k^T u and go to `other`. TURNED outputs are stored transposed.
     """
-    problem = tl.program_id(1) // total_z
-    z = tl.program_id(1) % total_z
-    chunk = tl.program_id(2) // SPLIT
-    split = tl.program_id(2) % SPLIT
+    problem, z = tl.program_id(1) // total_z, tl.program_id(1) % total_z
+    chunk, split = tl.program_id(2) // SPLIT, tl.program_id(2) % SPLIT
     batch, head = (z // heads).to(tl.int64), (z % heads).to(tl.int64)
     begin = start + chunk * length
     count = tl.minimum(length, stop - begin)
     keys = address(table, K, DTYPE) + batch * k_b + head * k_h + begin.to(tl.int64) * k_t
     targets = address(table, V, DTYPE) + batch * v_b + head * v_h + begin.to(tl.int64) * v_t
-    hiddens = scratch + (chunk * total_z + z).to(tl.int64) * length * hidden
-    if KIND == "linear":
-        left, left_t, rows, right, right_t, cols = keys, k_t, width, targets, v_t, values
-    else:
-        left, left_t, rows, right, right_t, cols = hiddens, hidden, hidden, targets, v_t, values
-    into = out + split.to(tl.int64) * out_split + chunk.to(tl.int64) * out_chunk
-    into += z.to(tl.int64) * rows * cols
+    left, left_t, rows, right, right_t, cols = keys, k_t, width, targets, v_t, values
+    if KIND != "linear":
+        hiddens = scratch + (chunk * total_z + z).to(tl.int64) * length * hidden
+        left, left_t, rows = hiddens, hidden, hidden
+    into = (
+        out + split.to(tl.int64) * out_split + chunk.to(tl.int64) * out_chunk + z.to(tl.int64) * rows * cols
+    )
+    turned = OUT_TURNED
     if KIND == "all":  # noqa: SIM102 - one condition is known at compile time, the other is not
         if problem < 2:
             left, left_t, rows = keys, k_t, width
             right, right_t, cols = hiddens + (2 - problem) * plane, hidden, hidden
             into = out_other + split.to(tl.int64) * other_split + chunk.to(tl.int64) * other_chunk
             into += (problem * total_z + z).to(tl.int64) * width * hidden
-
-    row, col = tl.program_id(0) // col_tiles, tl.program_id(0) % col_tiles
-    if row * ROWS >= rows or col * COLS >= cols:
-        return
-    i = row * ROWS + tl.arange(0, ROWS)
-    j = col * COLS + tl.arange(0, COLS)
-    in_rows, in_cols = i < rows, j < cols
-    part = tl.cdiv(length, SPLIT * DEPTH) * DEPTH
-    last = tl.minimum(count, (split + 1) * part)
-    accumulator = tl.zeros((ROWS, COLS), tl.float32)
-    deep = tl.arange(0, DEPTH)
-    for first in range(split * part, last, DEPTH):
-        t = (first + deep).to(tl.int64)
-        inside = first + deep < last
-        a = load_tile(left + t[None, :] * left_t + i[:, None], in_rows, inside, EVEN, EVEN_T)
-        b = load_tile(right + t[:, None] * right_t + j[None, :], inside, in_cols, EVEN_T, EVEN)
-        if KIND == "linear" and RATE >= 0:
-            each = token_rate(table, RATE, z, heads, begin + t, rate_b, rate_h, rate_t, inside, 1.0)
-            a = narrow(a.to(tl.float32) * each[None, :], DTYPE)
-        accumulator = product(a, b, accumulator)
-    if KIND == "linear":
-        accumulator *= loss_factor(scale, count, MEAN)
     if KIND == "all" and OUT_TURNED != OTHER_TURNED:
         turned = (problem < 2) == OTHER_TURNED
-        offsets = tl.where(turned, j[None, :] * rows + i[:, None], i[:, None] * cols + j[None, :])
-    elif OUT_TURNED:
-        offsets = j[None, :] * rows + i[:, None]
-    else:
-        offsets = i[:, None] * cols + j[None, :]
-    tl.store(into + offsets, accumulator, mask=in_rows[:, None] & in_cols[None, :])
+    i = (tl.program_id(0) // col_tiles) * ROWS + tl.arange(0, ROWS)
+    j = (tl.program_id(0) % col_tiles) * COLS + tl.arange(0, COLS)
+    part = tl.cdiv(length, SPLIT * DEPTH) * DEPTH
+    last = tl.minimum(count, (split + 1) * part)
+    accumulator = weighted_outer(
+        table, left, left_t, right, right_t, begin, split * part, last, z, heads, rate_b, rate_h, rate_t,
+        i, j, i < rows, j < cols, tl.zeros((ROWS, COLS), tl.float32), RATE, DTYPE, DEPTH, EVEN_T, EVEN,
+    )  # fmt: skip
+    if KIND == "linear":
+        accumulator *= loss_factor(scale, count, MEAN)
+    offsets = tl.where(turned, j[None, :] * rows + i[:, None], i[:, None] * cols + j[None, :])
+    tl.store(into + offsets, accumulator, mask=(i < rows)[:, None] & (j < cols)[None, :])
 
 
 @triton.jit
@@ -188,7 +200,6 @@ def project_kernel(
         return
     position = row * ROWS + tl.arange(0, ROWS)
     j = (tl.program_id(0) % col_tiles) * COLS + tl.arange(0, COLS)
-    deep = tl.arange(0, DEPTH)
     in_chunk, in_values = position < count, j < values
     token = (start + chunk * length + position).to(tl.int64)
     if X >= 0:
@@ -197,11 +208,9 @@ def project_kernel(
     else:
         x = scratch + ((chunk * total_z + z).to(tl.int64) * length + position[:, None]) * width
     w = weights + tl.minimum(chunk, w_last).to(tl.int64) * w_chunk + z.to(tl.int64) * width * values
-    accumulator = tl.zeros((ROWS, COLS), tl.float32)
-    for first in range(0, width, DEPTH):
-        inside = first + deep < width
-        a = load_tile(x + (first + deep)[None, :], in_chunk, inside, EVEN_T, EVEN_X)
-        b = load_tile(w + (first + deep)[:, None] * values + j[None, :], inside, in_values, EVEN_X, EVEN_V)
-        accumulator = product(a, b, accumulator)
+    accumulator = contract(
+        x, 1, w + j[None, :], values, tl.zeros((ROWS, COLS), tl.float32), width, in_chunk, in_values,
+        DEPTH, EVEN_T, EVEN_V, EVEN_X,
+    )  # fmt: skip
     out = address(table, OUT, DTYPE) + (z.to(tl.int64) * num_tokens + token[:, None]) * values + j[None, :]
     tl.store(out, narrow(accumulator, DTYPE), mask=in_chunk[:, None] & in_values[None, :])
