@@ -20,17 +20,21 @@ SHARED_MEMORY_OF_THE_INTERPRETER = 227 * 1024
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows and columns of the output tile, depth of one step of the contraction, warps, and pipeline stages."""
+    """Rows and columns of the output tile, depth of one step of the contraction, warps, and pipeline stages.
+
+    `parts`: neighbouring column tiles that one program computes from the same row tile.
+    """
 
     rows: int
     cols: int
     depth: int
     warps: int
     stages: int
+    parts: int = 1
 
     def shared_bytes(self, element_size: int, left: int, right: int) -> int:
         """Bytes that the pipeline holds: `left` row tiles and `right` column tiles in every stage."""
-        return self.stages * self.depth * element_size * (left * self.rows + right * self.cols)
+        return self.stages * self.depth * element_size * (left * self.rows + right * self.parts * self.cols)
 
 
 # Measured on one H200 with bf16 operands and width 384 (NOTES.md); other shapes start from the same tiles.
@@ -81,6 +85,8 @@ def choose(kernel: str, rows: int, cols: int, depth: int, dtype: torch.dtype, li
         cols=min(tile.cols, _power_above(cols)),
         depth=min(tile.depth, _power_above(depth)),
     )
+    if cols % (tile.cols * tile.parts) or rows % tile.rows:
+        tile = replace(tile, parts=1)
     left, right = OPERANDS.get(kernel, (1, 1))
     while tile.shared_bytes(size, left, right) > limit:
         tile = _smaller(tile, kernel, limit)
@@ -96,6 +102,8 @@ def _power_above(size: int) -> int:
 def _smaller(tile: Tile, kernel: str, limit: int) -> Tile:
     if tile.stages > 2:
         return replace(tile, stages=tile.stages - 1)
+    if tile.parts > 1:
+        return replace(tile, parts=1)
     if tile.depth > 32:
         return replace(tile, depth=tile.depth // 2)
     largest = max(tile.rows, tile.cols)

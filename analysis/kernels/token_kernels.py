@@ -110,20 +110,36 @@ def features_kernel(
 @triton.jit
 def weighted_outer(
     table, left, left_t, right, right_t, begin, first_token, last_token, z, heads, rate_b, rate_h, rate_t,
-    i, j, in_rows, in_cols, accumulator,
-    RATE: tl.constexpr, DTYPE: tl.constexpr, DEPTH: tl.constexpr, EVEN_T: tl.constexpr, EVEN: tl.constexpr,
+    i, j, in_rows, in_cols, zero,
+    RATE: tl.constexpr, DTYPE: tl.constexpr, COLS: tl.constexpr, PARTS: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN_T: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Return accumulator + sum over tokens of left_t^T right_t, the left side times its rate where RATE is a slot."""
+    """Return the sums over tokens of left_t^T right_t for PARTS neighbouring column tiles (three tiles, unused ones zero).
+
+    The left side is loaded once for all parts, and takes its rate where RATE is a slot.
+    """
+    first_part, second_part, third_part = zero, zero, zero
     for first in range(first_token, last_token, DEPTH):
         t = (first + tl.arange(0, DEPTH)).to(tl.int64)
         inside = t < last_token
         a = load_tile(left + t[None, :] * left_t + i[:, None], in_rows, inside, EVEN, EVEN_T)
-        b = load_tile(right + t[:, None] * right_t + j[None, :], inside, in_cols, EVEN_T, EVEN)
         if RATE >= 0:
             each = token_rate(table, RATE, z, heads, begin + t, rate_b, rate_h, rate_t, inside, 1.0)
             a = narrow(a.to(tl.float32) * each[None, :], DTYPE)
-        accumulator = product(a, b, accumulator)
-    return accumulator
+        b = right + t[:, None] * right_t + j[None, :]
+        first_part = product(a, load_tile(b, inside, in_cols, EVEN_T, EVEN), first_part)
+        if PARTS > 1:
+            second_part = product(a, load_tile(b + COLS, inside, in_cols, EVEN_T, EVEN), second_part)
+        if PARTS > 2:
+            third_part = product(a, load_tile(b + 2 * COLS, inside, in_cols, EVEN_T, EVEN), third_part)
+    return first_part, second_part, third_part
+
+
+@triton.jit
+def store_gradient(into, part, i, j, rows, cols, turned, factor):
+    """Store one tile of a gradient, transposed where the matrix is turned."""
+    offsets = tl.where(turned, j[None, :] * rows + i[:, None], i[:, None] * cols + j[None, :])
+    tl.store(into + offsets, part * factor, mask=(i < rows)[:, None] & (j < cols)[None, :])
 
 
 @triton.jit
@@ -134,7 +150,7 @@ def outer_kernel(
     out_split, out_chunk, other_split, other_chunk,
     K: tl.constexpr, V: tl.constexpr, RATE: tl.constexpr, MEAN: tl.constexpr,
     KIND: tl.constexpr, SPLIT: tl.constexpr, OUT_TURNED: tl.constexpr, OTHER_TURNED: tl.constexpr,
-    DTYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
+    DTYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, PARTS: tl.constexpr, DEPTH: tl.constexpr,
     EVEN_T: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Gradients of one chunk as outer products over its tokens, the tokens cut into SPLIT parts that are added later.
@@ -166,17 +182,43 @@ def outer_kernel(
     if KIND == "all" and OUT_TURNED != OTHER_TURNED:
         turned = (problem < 2) == OTHER_TURNED
     i = (tl.program_id(0) // col_tiles) * ROWS + tl.arange(0, ROWS)
-    j = (tl.program_id(0) % col_tiles) * COLS + tl.arange(0, COLS)
+    j = (tl.program_id(0) % col_tiles) * COLS * PARTS + tl.arange(0, COLS)
     part = tl.cdiv(length, SPLIT * DEPTH) * DEPTH
     last = tl.minimum(count, (split + 1) * part)
-    accumulator = weighted_outer(
+    first_part, second_part, third_part = weighted_outer(
         table, left, left_t, right, right_t, begin, split * part, last, z, heads, rate_b, rate_h, rate_t,
-        i, j, i < rows, j < cols, tl.zeros((ROWS, COLS), tl.float32), RATE, DTYPE, DEPTH, EVEN_T, EVEN,
+        i, j, i < rows, j < cols, tl.zeros((ROWS, COLS), tl.float32),
+        RATE, DTYPE, COLS, PARTS, DEPTH, EVEN_T, EVEN,
     )  # fmt: skip
-    if KIND == "linear":
-        accumulator *= loss_factor(scale, count, MEAN)
-    offsets = tl.where(turned, j[None, :] * rows + i[:, None], i[:, None] * cols + j[None, :])
-    tl.store(into + offsets, accumulator, mask=(i < rows)[:, None] & (j < cols)[None, :])
+    factor = loss_factor(scale, count, MEAN) if KIND == "linear" else 1.0
+    store_gradient(into, first_part, i, j, rows, cols, turned, factor)
+    if PARTS > 1:
+        store_gradient(into, second_part, i, j + COLS, rows, cols, turned, factor)
+    if PARTS > 2:
+        store_gradient(into, third_part, i, j + 2 * COLS, rows, cols, turned, factor)
+
+
+@triton.jit
+def contract_parts(
+    left, right, right_step, zero, depth, in_rows, in_cols,
+    COLS: tl.constexpr, PARTS: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN_ROWS: tl.constexpr, EVEN_COLS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
+):  # fmt: skip
+    """Return left right for PARTS neighbouring column tiles, the left side loaded once for all (unused tiles zero)."""
+    first_part, second_part, third_part = zero, zero, zero
+    for first in range(0, depth, DEPTH):
+        deep = first + tl.arange(0, DEPTH)
+        inside = deep < depth
+        a = load_tile(left + deep[None, :], in_rows, inside, EVEN_ROWS, EVEN_DEPTH)
+        b = right + deep[:, None] * right_step
+        first_part = product(a, load_tile(b, inside, in_cols, EVEN_DEPTH, EVEN_COLS), first_part)
+        if PARTS > 1:
+            second_part = product(a, load_tile(b + COLS, inside, in_cols, EVEN_DEPTH, EVEN_COLS), second_part)
+        if PARTS > 2:
+            third_part = product(
+                a, load_tile(b + 2 * COLS, inside, in_cols, EVEN_DEPTH, EVEN_COLS), third_part
+            )
+    return first_part, second_part, third_part
 
 
 @triton.jit
@@ -184,14 +226,14 @@ def project_kernel(
     table, scratch, weights,
     heads, total_z, x_b, x_h, x_t, start, stop, length, width, values, num_tokens, w_chunk, w_last,
     X: tl.constexpr, OUT: tl.constexpr, DTYPE: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, PARTS: tl.constexpr, DEPTH: tl.constexpr,
     EVEN_T: tl.constexpr, EVEN_X: tl.constexpr, EVEN_V: tl.constexpr,
 ):  # fmt: skip
     """out = x W for every token of the chunks, each chunk with weights of its own (the last one from chunk w_last on).
 
     x comes from the table (X a slot) or from scratch [chunk, z, length, width] (X negative).
     """
-    col_tiles = tl.cdiv(values, COLS)
+    col_tiles = tl.cdiv(values, COLS * PARTS)
     row = tl.program_id(0) // col_tiles
     z = tl.program_id(1)
     chunk = tl.program_id(2)
@@ -199,7 +241,7 @@ def project_kernel(
     if row * ROWS >= count:
         return
     position = row * ROWS + tl.arange(0, ROWS)
-    j = (tl.program_id(0) % col_tiles) * COLS + tl.arange(0, COLS)
+    j = (tl.program_id(0) % col_tiles) * COLS * PARTS + tl.arange(0, COLS)
     in_chunk, in_values = position < count, j < values
     token = (start + chunk * length + position).to(tl.int64)
     if X >= 0:
@@ -208,9 +250,14 @@ def project_kernel(
     else:
         x = scratch + ((chunk * total_z + z).to(tl.int64) * length + position[:, None]) * width
     w = weights + tl.minimum(chunk, w_last).to(tl.int64) * w_chunk + z.to(tl.int64) * width * values
-    accumulator = contract(
-        x, 1, w + j[None, :], values, tl.zeros((ROWS, COLS), tl.float32), width, in_chunk, in_values,
-        DEPTH, EVEN_T, EVEN_V, EVEN_X,
-    )  # fmt: skip
     out = address(table, OUT, DTYPE) + (z.to(tl.int64) * num_tokens + token[:, None]) * values + j[None, :]
-    tl.store(out, narrow(accumulator, DTYPE), mask=in_chunk[:, None] & in_values[None, :])
+    first_part, second_part, third_part = contract_parts(
+        x, w + j[None, :], values, tl.zeros((ROWS, COLS), tl.float32), width, in_chunk, in_values,
+        COLS, PARTS, DEPTH, EVEN_T, EVEN_V, EVEN_X,
+    )  # fmt: skip
+    mask = in_chunk[:, None] & in_values[None, :]
+    tl.store(out, narrow(first_part, DTYPE), mask=mask)
+    if PARTS > 1:
+        tl.store(out + COLS, narrow(second_part, DTYPE), mask=mask)
+    if PARTS > 2:
+        tl.store(out + 2 * COLS, narrow(third_part, DTYPE), mask=mask)

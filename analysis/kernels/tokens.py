@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import triton
 from torch import Tensor
@@ -80,10 +80,12 @@ class TokenLaunches:
         rows = sign.width if kind == "linear" else max(sign.hidden, sign.width if kind == "all" else 0)
         cols = max(sign.values, sign.hidden if kind == "all" else 0)
         tile = self._tile("outer", rows, cols, span.length)
-        split = out.shape[0]
-        col_tiles = triton.cdiv(cols, tile.cols)
-        tiles = triton.cdiv(rows, tile.rows) * col_tiles
         widths = (sign.width, sign.hidden, sign.values)
+        if any(width % (tile.cols * tile.parts) for width in widths):
+            tile = replace(tile, parts=1)
+        split = out.shape[0]
+        col_tiles = triton.cdiv(cols, tile.cols * tile.parts)
+        tiles = triton.cdiv(rows, tile.rows) * col_tiles
         kernels.outer_kernel[(tiles, sign.total_z * (3 if kind == "all" else 1), span.chunks * split)](
             table, scratch, out, other,
             sign.heads, sign.total_z, *sign.k, *sign.v, *sign.rate,
@@ -93,8 +95,8 @@ class TokenLaunches:
             K=slots.K, V=slots.V, RATE=self.slots.get("w_out", -1) if kind == "linear" else -1, MEAN=plan.is_mean,
             KIND=kind, SPLIT=split, OUT_TURNED=groups["w_out"].turned,
             OTHER_TURNED=groups["w_gate"].turned if kind == "all" else False, DTYPE=TRITON_TYPES[sign.dtype],
-            ROWS=tile.rows, COLS=tile.cols, DEPTH=tile.depth, EVEN_T=span.is_even(split * tile.depth),
-            EVEN=all(width % side == 0 for width in widths for side in (tile.rows, tile.cols)),
+            ROWS=tile.rows, COLS=tile.cols, PARTS=tile.parts, DEPTH=tile.depth, EVEN_T=span.is_even(split * tile.depth),
+            EVEN=all(width % side == 0 for width in widths for side in (tile.rows, tile.cols * tile.parts)),
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
 
@@ -105,13 +107,13 @@ class TokenLaunches:
         sign = self.sign
         width = sign.width if scratch is None else sign.hidden
         tile = self._tile("project", span.length, sign.values, width)
-        tiles = triton.cdiv(span.length, tile.rows) * triton.cdiv(sign.values, tile.cols)
+        tiles = triton.cdiv(span.length, tile.rows) * triton.cdiv(sign.values, tile.cols * tile.parts)
         kernels.project_kernel[(tiles, sign.total_z, span.chunks)](
             table, table if scratch is None else scratch, weights.tensor,
             sign.heads, sign.total_z, *sign.q, span.start, span.stop, span.length, width, sign.values, sign.tokens,
             weights.chunk_stride, last_slot,
             X=slots.Q if scratch is None else -1, OUT=slots.OUT, DTYPE=TRITON_TYPES[sign.dtype],
-            ROWS=tile.rows, COLS=tile.cols, DEPTH=tile.depth, EVEN_T=span.is_even(tile.rows),
+            ROWS=tile.rows, COLS=tile.cols, PARTS=tile.parts, DEPTH=tile.depth, EVEN_T=span.is_even(tile.rows),
             EVEN_X=width % tile.depth == 0, EVEN_V=sign.values % tile.cols == 0,
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from analysis.kernels.tiles import Tile
 from analysis.spec import (
     ConstantMomentum,
     Direction,
@@ -93,3 +94,12 @@ def test_awkward_lengths(tokens):
 
 def test_batch_and_heads_keep_to_themselves():
     within(errors(LADDER["baseline"], torch.float32, batch=2, heads=3, tokens=TOKENS), LIMITS[torch.float32])
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_programs_that_compute_several_tiles(parts, monkeypatch):
+    monkeypatch.setattr("analysis.kernels.tokens.choose", lambda *_: Tile(16, 16, 16, 1, 1, parts=parts))
+    width = 16 * parts
+    for key in ("baseline", "v3", "v6"):
+        spec = LADDER[key].edit(transform=Identity())
+        within(errors(spec, torch.float32, width=width, hidden=width, values=width), LIMITS[torch.float32])
