@@ -7,7 +7,7 @@ from torch import Tensor
 
 from analysis.kernels import matrix_kernels
 from analysis.kernels import signature as slots
-from analysis.kernels.arithmetic import UPCAST
+from analysis.kernels.arithmetic import LAUNCH, UPCAST
 from analysis.kernels.lanes import Lanes
 from analysis.kernels.matrices import Group, Sizes
 from analysis.kernels.plan import Plan
@@ -85,7 +85,7 @@ class Layer:
             return
         matrix_kernels.gate_kernel[(self.sign.total_z, self.chunks)](
             self.table, self.alpha, self.sign.heads, self.sign.total_z, *self.sign.momentum,
-            self.sign.update_tokens, self.length, SLOT=slots.MOMENTUM, BLOCK=16 if UPCAST.value else 1024, num_warps=4,
+            self.sign.update_tokens, self.length, SLOT=slots.MOMENTUM, BLOCK=16 if UPCAST.value else 1024, num_warps=4, **LAUNCH,
         )  # fmt: skip
 
     def _operands(self, slot: int) -> dict[str, Source]:

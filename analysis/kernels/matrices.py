@@ -10,7 +10,7 @@ from torch import Tensor
 
 from analysis.kernels import matrix_kernels as kernels
 from analysis.kernels import signature as slots
-from analysis.kernels.arithmetic import UPCAST
+from analysis.kernels.arithmetic import LAUNCH, UPCAST
 from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Signature
 from analysis.kernels.tiles import choose
@@ -82,7 +82,7 @@ class Group:
                 table, self.fast[part], self.operand[0, part], self.target[part],
                 sign.heads, self.rows, self.cols, *sign.weights[at],
                 SLOT=slots.WEIGHTS + at, WEIGHT=TRITON_TYPES[sign.weight_dtype], DTYPE=TRITON_TYPES[self.dtype],
-                ROWS=SIDE * 2, COLS=SIDE, num_warps=4,
+                ROWS=SIDE * 2, COLS=SIDE, num_warps=4, **LAUNCH,
             )  # fmt: skip
         if self.main is not None:
             self.main.copy_(self.fast)
@@ -93,7 +93,7 @@ class Group:
             self.grads, self.carry, alpha, self.squares, chunks, self.matrices, self.total_z, self.size, self.blocks,
             self.grads.stride(0),
             SPLIT=self.sizes.split, MOMENTUM=alpha is not None, FIRST=is_first,
-            SQUARES=self.plan.transform != "identity", BLOCK=ELEMENTS, num_warps=4,
+            SQUARES=self.plan.transform != "identity", BLOCK=ELEMENTS, num_warps=4, **LAUNCH,
         )  # fmt: skip
 
     def transform(self, chunks: int) -> Tensor:
@@ -103,7 +103,8 @@ class Group:
         count = chunks * self.matrices
         kernels.scale_kernel[(self.blocks * count,)](
             self.grads, self.squares, self.x, self.size, self.blocks, self.plan.eps,
-            DTYPE=TRITON_TYPES[self.unit_dtype], BLOCK=ELEMENTS, BLOCKS=triton.next_power_of_2(self.blocks), num_warps=4,
+            DTYPE=TRITON_TYPES[self.unit_dtype], BLOCK=ELEMENTS, BLOCKS=triton.next_power_of_2(self.blocks),
+            num_warps=4, **LAUNCH,
         )  # fmt: skip
         now, spare = self.x, self.x
         for a, b, c in self.plan.coefficients:
@@ -124,7 +125,7 @@ class Group:
             x, out, self.short, depth, alpha, 0.0 if beta is None else beta,
             ADD=beta is not None, DTYPE=TRITON_TYPES[self.unit_dtype], BLOCK=side, DEPTH=tile.depth,
             EVEN_ROWS=self.short % side == 0, EVEN_DEPTH=depth % tile.depth == 0,
-            num_warps=tile.warps, num_stages=tile.stages,
+            num_warps=tile.warps, num_stages=tile.stages, **LAUNCH,
         )  # fmt: skip
 
     def _iterate(self, x: Tensor, out: Tensor, a: float, count: int) -> None:
@@ -134,7 +135,7 @@ class Group:
             x, self.polynomial, out, self.short, self.long, a,
             DTYPE=TRITON_TYPES[self.unit_dtype], ROWS=tile.rows, COLS=tile.cols, DEPTH=tile.depth,
             EVEN_ROWS=self.short % tile.rows == 0, EVEN_COLS=self.long % tile.cols == 0,
-            EVEN_DEPTH=self.short % tile.depth == 0, num_warps=tile.warps, num_stages=tile.stages,
+            EVEN_DEPTH=self.short % tile.depth == 0, num_warps=tile.warps, num_stages=tile.stages, **LAUNCH,
         )  # fmt: skip
 
     def update(self, change: Tensor, slot: int) -> None:
@@ -144,7 +145,7 @@ class Group:
             self.fast, self.fast if self.main is None else self.main, change, self.target, self.operand[slot],
             self.rows, self.cols, plan.step, plan.norm_eps,
             NORM=plan.norm is not None, PRE=plan.norm == "pre", TURNED=self.turned,
-            DTYPE=TRITON_TYPES[self.dtype], ROWS=SIDE * 4, COLS=SIDE, num_warps=8,
+            DTYPE=TRITON_TYPES[self.dtype], ROWS=SIDE * 4, COLS=SIDE, num_warps=8, **LAUNCH,
         )  # fmt: skip
 
     def running_sums(self, change: Tensor, chunks: int) -> None:
@@ -152,5 +153,5 @@ class Group:
         block = ELEMENTS // 4
         kernels.prefix_kernel[(self.matrices * triton.cdiv(self.size, block),)](
             self.fast, change, self.operand, chunks, self.matrices, self.rows, self.cols, self.plan.step,
-            TURNED=self.turned, DTYPE=TRITON_TYPES[self.dtype], BLOCK=block, num_warps=4,
+            TURNED=self.turned, DTYPE=TRITON_TYPES[self.dtype], BLOCK=block, num_warps=4, **LAUNCH,
         )  # fmt: skip

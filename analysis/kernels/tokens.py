@@ -9,6 +9,7 @@ from torch import Tensor
 
 from analysis.kernels import signature as slots
 from analysis.kernels import token_kernels as kernels
+from analysis.kernels.arithmetic import LAUNCH
 from analysis.kernels.matrices import TRITON_TYPES, Group
 from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Signature
@@ -68,7 +69,7 @@ class TokenLaunches:
             DTYPE=TRITON_TYPES[sign.dtype], ROWS=tile.rows, COLS=tile.cols, DEPTH=tile.depth,
             EVEN_T=span.is_even(tile.rows), EVEN_X=sign.width % tile.depth == 0,
             EVEN_H=sign.hidden % tile.cols == 0, EVEN_V=sign.values % tile.depth == 0,
-            num_warps=tile.warps, num_stages=tile.stages,
+            num_warps=tile.warps, num_stages=tile.stages, **LAUNCH,
         )  # fmt: skip
 
     def outer(
@@ -97,7 +98,7 @@ class TokenLaunches:
             OTHER_TURNED=groups["w_gate"].turned if kind == "all" else False, DTYPE=TRITON_TYPES[sign.dtype],
             ROWS=tile.rows, COLS=tile.cols, PARTS=tile.parts, DEPTH=tile.depth, EVEN_T=span.is_even(split * tile.depth),
             EVEN=all(width % side == 0 for width in widths for side in (tile.rows, tile.cols * tile.parts)),
-            num_warps=tile.warps, num_stages=tile.stages,
+            num_warps=tile.warps, num_stages=tile.stages, **LAUNCH,
         )  # fmt: skip
 
     def project(
@@ -115,5 +116,5 @@ class TokenLaunches:
             X=slots.Q if scratch is None else -1, OUT=slots.OUT, DTYPE=TRITON_TYPES[sign.dtype],
             ROWS=tile.rows, COLS=tile.cols, PARTS=tile.parts, DEPTH=tile.depth, EVEN_T=span.is_even(tile.rows),
             EVEN_X=width % tile.depth == 0, EVEN_V=sign.values % tile.cols == 0,
-            num_warps=tile.warps, num_stages=tile.stages,
+            num_warps=tile.warps, num_stages=tile.stages, **LAUNCH,
         )  # fmt: skip
