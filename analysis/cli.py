@@ -217,6 +217,17 @@ def report(
     publish.report(chosen, pdf_engine=pdf_engine, require_pdf=require_pdf, output=output)
 
 
+@app.command()
+def diff(
+    first: Annotated[Path, typer.Argument(help="A report folder, or its index.html.")],
+    second: Annotated[Path, typer.Argument(help="The report to compare it with.")],
+) -> None:
+    """Compare two reports claim by claim; exit code 1 when a verdict or a measured value differs."""
+    from analysis.commands import publish
+
+    raise typer.Exit(publish.diff(first, second))
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code: 0, 1 (a finding), 2 (a mistake), 130 (interrupted)."""
     sys.exit(_run(sys.argv[1:] if arguments is None else arguments))

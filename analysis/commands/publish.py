@@ -105,3 +105,31 @@ def figures(selection: Selection) -> None:
 
     for path in regenerate_figures(**selection.options()):
         typer.echo(str(path))
+
+
+def diff(first: Path, second: Path) -> int:
+    """Show where two reports differ, the changed claims first; return 0 when they agree in everything, 1 otherwise.
+
+    Raises:
+        ReportError: a path holds no report with claims.
+    """
+    from rich.table import Table
+
+    from analysis.commands.show import show
+    from analysis.publish.difference import Kind, compare_reports
+
+    found = compare_reports(first, second)
+    for name, path, built in zip(("first", "second"), (first, second), found.built, strict=True):
+        typer.echo(f"{name}: {path}  {built}")
+    changed = [
+        cells for row, cells in zip(found.rows, found.cells(), strict=True) if row.kind is not Kind.SAME
+    ]
+    if changed:
+        table = Table(title="Claims that differ")
+        for title in ("difference", "model", "claim", "first", "measured", "second", "measured"):
+            table.add_column(title, overflow="fold")
+        for cells in changed:
+            table.add_row(*cells)
+        show(table)
+    typer.echo(", ".join(f"{number} {kind}" for kind, number in found.counts().items()))
+    return 1 if changed else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,41 @@ from analysis.records import Record, Store, code_digest
 from analysis.records.provenance import commit, versions
 
 PAIRS = (("q", "k"), ("v", "o"))
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Clouds:
-    """Sampled vectors of one loop of one layer: q, k, v, o as [points, width], heads and tokens mixed."""
+    """Sampled vectors of one loop of one layer: q, k, v, o as [points, width], heads and tokens mixed.
+
+    places: (example, head, token) of every point, the same for q, k, v and o.
+    """
 
     site: str
     points: dict[str, np.ndarray]
+    places: np.ndarray | None = None
+
+
+class _Draw:
+    """Positions drawn once a batch and used for every tensor of the same size (stages of a hierarchical host differ)."""
+
+    def __init__(self, share: int, generator: torch.Generator) -> None:
+        self.share, self.generator = share, generator
+        self.chosen: dict[Shape, Tensor] = {}
+        self.shapes: dict[str, Shape] = {}
+
+    def __call__(self, name: str, tensor: Tensor) -> Tensor:
+        flat, shape = tensor.flatten(0, 2), tuple(tensor.shape[:3])
+        if shape not in self.chosen:
+            self.chosen[shape] = torch.randperm(len(flat), generator=self.generator)[: self.share]
+        self.shapes[name] = shape
+        return flat[self.chosen[shape].to(flat.device)]
+
+    def places(self, name: str, first: int) -> np.ndarray:
+        """Return (example, head, token) of what was drawn from a site; `first` is the number of the batch's first example."""
+        shape = self.shapes[name]
+        found = np.stack(np.unravel_index(self.chosen[shape].numpy(), shape), 1)
+        return np.add(found, [first, 0, 0])
 
 
 def capture(
@@ -51,22 +78,24 @@ def capture(
     share = -(-vectors // len(batches))
     generator = torch.Generator().manual_seed(seed)
     kept: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    places: dict[str, list[np.ndarray]] = {prefix: [] for prefix in prefixes}
+    examples = 0
     for batch in batches:
-        chosen: dict[str, Tensor] = {}
-
-        def sample(name: str, tensor: Tensor, chosen: dict[str, Tensor] = chosen) -> Tensor:
-            flat = tensor.flatten(0, 2)
-            if "index" not in chosen:
-                chosen["index"] = torch.randperm(len(flat), generator=generator)[:share].to(flat.device)
-            return flat[chosen["index"]]
-
-        tape = Tape(names, reduce=sample)
+        draw = _Draw(share, generator)
+        tape = Tape(names, reduce=draw)
         with torch.no_grad():
             module(batch, loops=host.loops, tape=tape)
         for name, tensor in tape.items():
             kept[name].append(tensor.float().cpu().numpy())
+        for prefix in prefixes:
+            places[prefix].append(draw.places(prefix + "q", examples))
+        examples += len(next(iter(batch.values())))
     return [
-        Clouds(prefix.rstrip("."), {kind: np.concatenate(kept[prefix + kind])[:vectors] for kind in "qkvo"})
+        Clouds(
+            prefix.rstrip("."),
+            {kind: np.concatenate(kept[prefix + kind])[:vectors] for kind in "qkvo"},
+            np.concatenate(places[prefix])[:vectors],
+        )
         for prefix in prefixes
     ]
 
@@ -160,9 +189,10 @@ def explain_gaps(clouds: list[Clouds]) -> list[str]:
 
 def embed_pairs(clouds: Clouds, *, perplexity: float = 30.0, seed: int = 0) -> dict[str, Embedding]:
     """Return the t-SNE of Q with K and of V with O of one layer."""
-    return {
+    found = {
         "/".join(pair).upper(): embed(
             {kind: clouds.points[kind] for kind in pair}, perplexity=perplexity, seed=seed
         )
         for pair in PAIRS
     }
+    return {pair: replace(embedding, places=clouds.places) for pair, embedding in found.items()}

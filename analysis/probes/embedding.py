@@ -12,11 +12,15 @@ from analysis.probes.mismatch import check_cloud
 
 @dataclass(frozen=True)
 class Embedding:
-    """Points in the plane by cloud name, the perplexity used, or the reason why there is no picture."""
+    """Points in the plane by cloud name, the perplexity used, or the reason why there is no picture.
+
+    places: (example, head, token) of every point, the same for all clouds, where it is known.
+    """
 
     points: dict[str, np.ndarray]
     perplexity: float
     skipped: str | None = None
+    places: np.ndarray | None = None
 
 
 def embed(clouds: Mapping[str, np.ndarray], *, perplexity: float = 30.0, seed: int = 0) -> Embedding:

@@ -118,15 +118,35 @@ class ClaimTable:
         order = (verdicts.REPRODUCED, verdicts.FAILED, verdicts.OPEN, verdicts.MISSING)
         return {name: sum(verdict.verdict == name for _, verdict in self.decided) for name in order}
 
+    def plain(self) -> list[dict[str, str]]:
+        """Return every row as JSON-ready values under the claim's key, for a comparison of two reports."""
+        return [
+            {"key": claim.key, **dict(zip(self.COLUMNS, cells, strict=True))}
+            for (claim, _), cells in zip(self.decided, self.rows(), strict=True)
+        ]
+
+    def _repr_mimebundle_(
+        self, include: object = None, exclude: object = None
+    ) -> tuple[dict[str, str], dict[str, object]]:
+        return {"text/html": self._repr_html_()}, {"claims": self.plain()}
+
     def _repr_html_(self) -> str:
         head = "".join(f"<th scope='col'>{name}</th>" for name in self.COLUMNS)
         body = [
             f"<tr id='{claim.anchor}' class='verdict-{verdict.verdict.split()[0]}'>"
-            + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+            + "".join(f"<td>{cell}</td>" for cell in self._linked(claim, cells))
             + "</tr>"
             for (claim, verdict), cells in zip(self.decided, self.rows(), strict=True)
         ]
         return f"<table class='claims'><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+    def _linked(self, claim: Claim, cells: Sequence[str]) -> list[str]:
+        """Return the cells as HTML, the claim with a link to itself that can be passed on."""
+        link = f'<a href="#{claim.anchor}" class="anchor" aria-label="Link to this claim">#</a>'
+        place = self.COLUMNS.index("claim")
+        return [
+            html.escape(cell) + (f" {link}" if index == place else "") for index, cell in enumerate(cells)
+        ]
 
 
 def summary(values: Sequence[float]) -> str:

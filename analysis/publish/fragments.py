@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from analysis.publish.executed import Executed
 from analysis.publish.markdown import Heading, Text
 from analysis.publish.mathematics import Formulas
 from analysis.publish.outputs import Outputs, code_html, parameters_html, plain_text
+from analysis.publish.parameters import declared
 from analysis.publish.provenance import STAMP
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -40,6 +42,7 @@ class Fragment:
     title_page: str
     provenance: Mapping[str, Any]
     failure: str = ""
+    claims: tuple[Mapping[str, str], ...] = ()
 
 
 def render(executed: Executed, formulas: Formulas, *, printed: bool) -> Fragment:
@@ -48,7 +51,7 @@ def render(executed: Executed, formulas: Formulas, *, printed: bool) -> Fragment
     Raises ReportError when the notebook has no title, or for a formula, picture or figure that cannot be shown.
     """
     text = Text(name=executed.name, folder=executed.folder, formulas=formulas)
-    outputs = Outputs(name=executed.name, printed=printed)
+    outputs = Outputs(name=executed.name, printed=printed, command=_command(executed))
     exporter = _exporter(executed, text, outputs)
     notebook = executed.notebook
     body, _ = exporter.from_notebook_node(notebook, resources={"report": {"code": not printed}})
@@ -64,7 +67,35 @@ def render(executed: Executed, formulas: Formulas, *, printed: bool) -> Fragment
         title_page=_title_page(notebook, outputs),
         provenance=notebook.metadata.get(STAMP, {}),
         failure=describe_failure(executed),
+        claims=_claims(notebook),
     )
+
+
+def _claims(notebook: Any) -> tuple[Mapping[str, str], ...]:
+    """Return what the claim tables of a notebook say, as values."""
+    return tuple(
+        claim
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        for claim in output.get("metadata", {}).get("claims", ())
+    )
+
+
+def _command(executed: Executed) -> str:
+    """Return the command that draws this notebook's figures again with the parameters of this run."""
+    values = executed.notebook.metadata.get(STAMP, {}).get("parameters", {})
+    declarations = declared({"cells": executed.notebook.cells}, executed.name)
+    changed = {
+        name: value
+        for name, value in values.items()
+        if name in declarations and value != declarations[name].default
+    }
+    written = {
+        name: value if isinstance(value, str) else repr(value).replace("'", '"')
+        for name, value in changed.items()
+    }
+    settings = "".join(f" --set {shlex.quote(f'{name}={text}')}" for name, text in written.items())
+    return f"ttt-analysis figures --only {executed.name}{settings}"
 
 
 def describe_failure(executed: Executed) -> str:

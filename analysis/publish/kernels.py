@@ -12,7 +12,9 @@ from typing import Any
 from analysis import paths
 from analysis.publish.provenance import PACKAGE
 
-PANELS_VARIABLE = "TTT_ANALYSIS_PANELS"  # read by `analysis.lab`: a run without a reader shows no control panels
+PANELS_VARIABLE = (
+    "TTT_ANALYSIS_PANELS"  # read by `analysis.lab`: a run without a reader shows no control panels
+)
 GRACE_SECONDS = 3.0  # after an interrupt, before a kernel is killed
 
 

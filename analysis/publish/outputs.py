@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.errors import ReportError
+from analysis.publish.marks import slim
 from analysis.publish.style import INK, RULE, SINGLE_COLUMN
 from analysis.publish.tables import set_tables
 
@@ -26,6 +27,7 @@ class Outputs:
 
     name: str
     printed: bool = False
+    command: str = ""  # draws the figures of this notebook again
     figures: list[str] = field(default_factory=list)
     tables: int = 0
 
@@ -45,7 +47,8 @@ class Outputs:
         self.figures.append(anchor)
         alt = html.escape(described["alt"])
         link = f'<a class="number" href="#{anchor}">Figure <span data-number="{anchor}"></span></a>'
-        parts = "".join(_part(label, text, first=label == "Shown") for label, text in described["caption"])
+        parts = "".join(_part(label, text) for label, text in described["caption"] if label != "Measured")
+        measured = self._measured(dict(described["caption"]).get("Measured", ""))
         data = base64.b64encode(described["csv"].encode()).decode()
         address = f"data:text/csv;base64,{data}"
         download = (
@@ -53,8 +56,16 @@ class Outputs:
         )
         return (
             f'<figure id="{anchor}"><div class="{_kind(svg)}" role="img" aria-label="{alt}">{self._svg(svg, anchor)}</div>'
-            f"<figcaption><p>{link} {parts}{'' if self.printed else download}</figcaption></figure>"
+            f"<figcaption><p>{link} {parts}{measured}{'' if self.printed else download}</figcaption></figure>"
         )
+
+    def _measured(self, text: str) -> str:
+        """Return how a figure was measured and the command that draws it again: folded on the screen, open on paper."""
+        again = _part("Draw it again", self.command, kind="code") if self.command else ""
+        body = (_part("Measured", text) if text else "") + again
+        if self.printed or not body:
+            return body
+        return f'<details class="measured"><summary>How this was measured</summary>{body}</details>'
 
     def image(self, output: Mapping[str, Any], kind: str) -> str:
         """Return a bitmap output as an embedded picture."""
@@ -76,7 +87,7 @@ class Outputs:
     def _svg(self, svg: str, prefix: str) -> str:
         """Make an SVG file part of the page: no prologue, ids of its own, neutral colours that follow the theme."""
         svg = svg[svg.index("<svg") :]
-        svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+        svg = slim(re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL))
         svg = _SVG_ID.sub(rf"\1{prefix}-\2", svg).replace("<svg ", '<svg aria-hidden="true" ', 1)
         if not self.printed:
             svg = svg.replace(INK, f"var(--ink, {INK})").replace(RULE, f"var(--rule, {RULE})")
@@ -89,10 +100,9 @@ def _kind(svg: str) -> str:
     return "drawing wide" if width and float(width.group(1)) > 72 * SINGLE_COLUMN * 1.5 else "drawing"
 
 
-def _part(label: str, text: str, *, first: bool) -> str:
-    if first:
-        return f"{html.escape(text)}</p>"
-    return f'<p class="detail"><b>{html.escape(label)}</b> {html.escape(text)}</p>'
+def _part(label: str, text: str, *, kind: str = "") -> str:
+    said = f"<{kind}>{html.escape(text)}</{kind}>" if kind else html.escape(text)
+    return f"{said}</p>" if label == "Shown" else f'<p class="detail"><b>{html.escape(label)}</b> {said}</p>'
 
 
 def plain_text(text: str | list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from analysis.publish.fragments import TEMPLATES, Fragment
 from analysis.publish.markdown import Heading, localise_links
 from analysis.publish.typeface import font_faces
 
+SCRIPTS = ("report.js", "figures.js")
 _LOADING = {"src", "srcset", "poster", "data", "xlink:href", "action", "background"}
 _CSS_ADDRESS = re.compile(r"""url\(\s*["']?(?!data:|#)[^)]+\)|@import\b""", re.IGNORECASE)
 
@@ -39,7 +41,10 @@ def render_page(
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     numbers = _number_figures(fragments)
+    claims = _claims(fragments)
     anchors = {heading.anchor for part in fragments for heading in part.headings} | set(numbers)
+    anchors |= {f"claim-{key}" for key in claims}
+    placed: set[str] = set()
     folder = TEMPLATES / "page"
     sheets = ["report.css", "print.css"] if printed else ["report.css"]
     jinja = Environment(loader=FileSystemLoader(folder), undefined=StrictUndefined, autoescape=False)
@@ -48,14 +53,19 @@ def render_page(
         sections=[
             {
                 "part": part,
-                "body": _finish(part.body, part.name, numbers, anchors),
+                "body": _place_claims(_finish(part.body, part.name, numbers, anchors), placed),
                 "contents": [_entry(heading) for heading in part.headings if heading.level <= 2],
             }
             for part in fragments
         ],
-        title_page="".join(_finish(part.title_page, part.name, numbers, anchors) for part in fragments),
+        title_page="".join(
+            _place_claims(_finish(part.title_page, part.name, numbers, anchors), placed) for part in fragments
+        ),
+        claims=json.dumps({"claims": list(claims.values())}, ensure_ascii=False, indent=0).replace(
+            "</", "<\\/"
+        ),
         style="\n".join([font_faces(), *(_read(folder / sheet) for sheet in sheets)]),
-        script=_read(folder / "report.js"),
+        script="\n".join(_read(folder / name) for name in SCRIPTS),
         printed=printed,
         pages=pages or {},
     )
@@ -89,6 +99,27 @@ def _finish(body: str, name: str, numbers: Mapping[str, int], anchors: set[str])
         lambda match: f'<a href="#{match.group(1)}">{match.group(2)} {numbers[match.group(1)]}</a>',
         body,
     )
+
+
+def _claims(fragments: Sequence[Fragment]) -> dict[str, Mapping[str, str]]:
+    """Return every claim by its key, as the first notebook that shows it says."""
+    found: dict[str, Mapping[str, str]] = {}
+    for part in fragments:
+        for claim in part.claims:
+            found.setdefault(claim["key"], claim)
+    return found
+
+
+def _place_claims(body: str, placed: set[str]) -> str:
+    """Keep the anchor of a claim where it is shown first; other tables that show it link there."""
+
+    def place(match: re.Match[str]) -> str:
+        if match.group(1) in placed:
+            return ""
+        placed.add(match.group(1))
+        return match.group()
+
+    return re.sub(r""" id=["'](claim-[^"']+)["']""", place, body)
 
 
 def _entry(heading: Heading) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from analysis.publish.marks import mark_rows, mark_slider
 from analysis.publish.style import DOUBLE_COLUMN, INK, look
 from analysis.records import Record, select
 from analysis.records.comparison import change
@@ -37,11 +38,12 @@ def step_sweep(records_by_family: Mapping[str, Sequence[Record]]) -> tuple[Figur
         2, len(records_by_family), figsize=(DOUBLE_COLUMN, 3.4), sharex=True, squeeze=False
     )
     rows: Rows = []
+    mark_slider(figure, "inner steps")
     for column, (family, records) in enumerate(records_by_family.items()):
         top, bottom = panels[:, column]
         top.set_title(TITLES.get(family, family))
-        rows += _against_steps(top, select(records, metric="inner_loss_after"), "inner loss")
-        rows += _against_steps(bottom, task_records(records), "task metric")
+        rows += _against_steps(top, select(records, metric="inner_loss_after"), "inner loss", len(rows))
+        rows += _against_steps(bottom, task_records(records), "task metric", len(rows))
         metric = task_records(records)[0].metric
         top.set_ylabel("inner loss after the update")
         bottom.set_ylabel(METRICS.get(metric, metric))
@@ -49,15 +51,16 @@ def step_sweep(records_by_family: Mapping[str, Sequence[Record]]) -> tuple[Figur
     return figure, rows
 
 
-def _against_steps(axes: Axes, records: Sequence[Record], name: str) -> Rows:
+def _against_steps(axes: Axes, records: Sequence[Record], name: str, first: int) -> Rows:
     steps = [record.parameters["inner_steps"] for record in records]
     values = [record.value for record in records]
-    axes.errorbar(steps, values, yerr=_bars(records), **look(name).line())
+    drawn = axes.errorbar(steps, values, yerr=_bars(records), **look(name).line())
+    mark_rows(drawn, first, first + len(records))
     axes.axvline(1, color=INK, linewidth=0.6, linestyle=":")
     axes.set_xticks(steps)
     return [
         {
-            "family": record.parameters["family"],
+            "family": TITLES.get(record.parameters["family"], record.parameters["family"]),
             "inner steps": step,
             "metric": record.metric,
             "value": record.value,
@@ -95,9 +98,10 @@ def arms(records_by_family: Mapping[str, Sequence[Record]]) -> tuple[Figure, Row
         found = task_records(records)
         for place, record in enumerate(found):
             name = ARM_LOOKS[record.parameters["arm"]]
-            axes.errorbar(
+            drawn = axes.errorbar(
                 [record.value], [place], xerr=_bars([record]), **{**look(name).line(), "label": None}
             )
+            mark_rows(drawn, len(rows), len(rows) + 1)
             rows.append(_arm_row(found[0], record))
         axes.set_yticks(range(len(found)), [_wrapped(record.parameters["arm"]) for record in found])
         axes.set_ylim(len(found) - 0.5, -0.5)
@@ -180,7 +184,7 @@ def embeddings(layers: Mapping[str, Mapping[str, Any]]) -> tuple[Figure, Rows]:
                 )
             for name, points in embedding.points.items():
                 style = look(name)
-                axes.scatter(
+                drawn = axes.scatter(
                     *points.T,
                     s=3,
                     color=style.color,
@@ -189,13 +193,23 @@ def embeddings(layers: Mapping[str, Mapping[str, Any]]) -> tuple[Figure, Rows]:
                     linewidths=0,
                     label=name.upper(),
                 )
-                rows += [
-                    {"layer": layer, "pair": pair, "cloud": name, "x": x, "y": y} for x, y in points.round(3)
-                ]
+                mark_rows(drawn, len(rows), len(rows) + len(points))
+                rows += _embedded(embedding, points, {"layer": layer, "pair": pair, "cloud": name})
         panels[0, column].set_title(layer)
     for line in panels:
         line[-1].legend(markerscale=3, loc="upper right", handletextpad=0.1)
     return figure, rows
+
+
+def _embedded(embedding: Any, points: Any, named: dict[str, Any]) -> Rows:
+    """Rows of a cloud: where each point lies and, when the embedding knows, which example, head and token it is."""
+    places = getattr(embedding, "places", None)
+    known = (
+        [{}] * len(points)
+        if places is None
+        else [dict(zip(("example", "head", "token"), p, strict=True)) for p in places]
+    )
+    return [named | place | {"x": x, "y": y} for place, (x, y) in zip(known, points.round(2), strict=True)]
 
 
 def costs(table: Mapping[str, Sequence[float]], lengths: Sequence[int], unit: str) -> tuple[Figure, Rows]:

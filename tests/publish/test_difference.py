@@ -1,0 +1,102 @@
+"""Two reports compared claim by claim, from the values inside the pages."""
+
+import json
+import re
+
+import pytest
+
+from analysis.cli import _run
+from analysis.errors import ReportError
+from analysis.publish.claims import CLAIMS, ClaimTable
+from analysis.publish.difference import Kind, compare_reports
+from analysis.publish.fragments import Fragment
+from analysis.publish.page import Build, render_page
+from analysis.publish.verdicts import Verdict
+
+
+def table_of(*verdicts):
+    return ClaimTable([(claim, verdict) for claim, verdict in zip(CLAIMS, verdicts, strict=False)])
+
+
+def page_of(*tables, line="built once"):
+    fragments = [
+        Fragment(
+            name=f"0{number}_part",
+            body=table._repr_html_(),
+            headings=(),
+            figures=(),
+            title_page="",
+            provenance={},
+            claims=tuple(table.plain()),
+        )
+        for number, table in enumerate(tables)
+    ]
+    from analysis.publish.markdown import Heading
+
+    fragments = [
+        part.__class__(**{**part.__dict__, "headings": (Heading(level=1, anchor=part.name, html=part.name),)})
+        for part in fragments
+    ]
+    return render_page(fragments, Build(title="A report", subtitle="", line=line), printed=False)
+
+
+def write(folder, *verdicts, line="built once"):
+    folder.mkdir()
+    (folder / "index.html").write_text(page_of(table_of(*verdicts), line=line), encoding="utf-8")
+    return folder
+
+
+GOOD, BAD = Verdict("reproduced", "+0.1 </b>", "because", 3), Verdict("not reproduced", "-0.4", "", 3)
+OTHER = Verdict("reproduced", "+0.2", "because", 3)
+
+
+def test_every_kind_of_difference_is_found_and_the_changed_come_first(tmp_path):
+    first = write(tmp_path / "a", GOOD, GOOD, GOOD, GOOD)
+    second = write(tmp_path / "b", GOOD, OTHER, BAD, line="built twice")
+    found = compare_reports(first, second / "index.html")
+    assert [row.kind for row in found.rows] == [Kind.VERDICT, Kind.VALUE, Kind.ONLY_FIRST, Kind.SAME]
+    assert found.rows[0].key == CLAIMS[2].key and found.rows[0].second == ("not reproduced", "-0.4")
+    assert found.rows[1].first == ("reproduced", "+0.1 </b>")
+    assert found.built == ("built once", "built twice")
+    assert "other verdict" in found._repr_html_() and "+0.1 &lt;/b&gt;" in found._repr_html_()
+    assert found.counts() == {"other verdict": 1, "other value": 1, "only in the first": 1, "same": 1}
+
+
+def test_the_command_says_what_differs_and_how_many_agree(tmp_path, capsys):
+    first, second = write(tmp_path / "a", GOOD, GOOD), write(tmp_path / "b", GOOD, BAD)
+    assert _run(["diff", str(first), str(second)]) == 1
+    assert "1 other verdict, 1 same" in capsys.readouterr().out
+    assert _run(["diff", str(first), str(first)]) == 0
+    assert capsys.readouterr().out.strip().endswith("2 same")
+    assert _run(["diff", str(first), str(tmp_path / "none")]) == 2
+
+
+@pytest.mark.parametrize(
+    "content", ["<p>another page</p>", '<script id="claims">{"claims": [{"key": 1}]}</script>', "\x00"]
+)
+def test_a_page_that_is_no_report_is_refused(tmp_path, content):
+    (tmp_path / "index.html").write_text(content)
+    with pytest.raises(ReportError, match="expected a report of this suite with its claims inside"):
+        compare_reports(tmp_path, tmp_path)
+
+
+def test_a_report_without_claims_is_refused(tmp_path):
+    with pytest.raises(ReportError, match="without any; build it with 00_overview"):
+        compare_reports(write(tmp_path / "a"), tmp_path / "a")
+
+
+def test_a_claim_shown_twice_keeps_one_anchor_and_both_rows_link_to_it():
+    page = page_of(table_of(GOOD, BAD), table_of(GOOD))
+    anchor = CLAIMS[0].anchor
+    assert len(re.findall(f"""id=["']{anchor}["']""", page)) == 1
+    assert page.count(f'href="#{anchor}"') == 2
+    held = json.loads(re.search(r'id="claims">(.*?)</script>', page, re.DOTALL).group(1))
+    assert [claim["key"] for claim in held["claims"]] == [CLAIMS[0].key, CLAIMS[1].key]
+
+
+def test_a_table_of_claims_hands_its_values_to_the_report():
+    from IPython.core.formatters import DisplayFormatter
+
+    data, metadata = DisplayFormatter().format(table_of(GOOD))
+    assert "<table class='claims'>" in data["text/html"]
+    assert metadata["claims"][0]["verdict"] == "reproduced"
