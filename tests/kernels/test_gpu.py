@@ -1,0 +1,80 @@
+"""The kernels on a GPU, on shapes of real heads; run by `make test-gpu`."""
+
+import pytest
+import torch
+
+from analysis.inner import run
+from analysis.spec import Order, Tail
+from tests.kernels.agreement import LADDER, LIMITS, all_errors, case, errors, forms
+
+pytestmark = pytest.mark.gpu
+
+CASES = [(key, form) for key, spec in LADDER.items() for form in forms(spec)]
+HEAD = {"device": "cuda", "heads": 4, "tokens": 5000, "width": 384, "hidden": 384, "values": 384}
+GRADIENT_LIMITS = {torch.float32: 2e-3, torch.float16: 3e-2, torch.bfloat16: 5e-2}
+
+
+def within(found, limit):
+    late = {name: value for name, value in found.items() if not value < limit}
+    assert not late, f"beyond {limit}: {late}; all: {found}"
+
+
+@pytest.mark.parametrize("dtype", list(LIMITS))
+@pytest.mark.parametrize(("key", "form"), CASES)
+def test_every_rung_on_heads_of_384(key, form, dtype):
+    spec = LADDER[key].edit(chunk=1024)
+    within(errors(spec, dtype, is_parallel=form, **HEAD), LIMITS[dtype])
+
+
+@pytest.mark.parametrize("dtype", list(LIMITS))
+@pytest.mark.parametrize(("key", "form"), [("baseline", False), ("v2", True), ("v5", True)])
+def test_gradients_on_heads_of_384(key, form, dtype):
+    spec = LADDER[key].edit(chunk=1024)
+    values, gradients = all_errors(spec, dtype, is_parallel=form, **(HEAD | {"tokens": 3000, "heads": 2}))
+    within(values, LIMITS[dtype])
+    within(gradients, GRADIENT_LIMITS[dtype])
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"width": 256, "hidden": 256, "values": 256},
+        {"width": 768, "hidden": 1536, "values": 768, "heads": 1, "tokens": 2500},
+        {"width": 40, "hidden": 72, "values": 56, "tokens": 1001},
+        {"width": 20, "hidden": 33, "values": 17, "tokens": 301, "batch": 2},
+    ],
+)
+@pytest.mark.parametrize("dtype", list(LIMITS))
+def test_widths_and_tails(sizes, dtype):
+    for key in ("baseline", "v2", "v4"):
+        spec = LADDER[key].edit(chunk=600, tail=Tail.UPDATE, order=Order.UPDATE_THEN_APPLY)
+        within(errors(spec, dtype, **(HEAD | sizes)), LIMITS[dtype])
+
+
+def test_auto_takes_the_kernels_and_a_second_call_replays_the_same_numbers():
+    spec = LADDER["baseline"].edit(chunk=1024)
+    (inputs, weights), _ = case(spec, torch.bfloat16, **HEAD)
+    first, second = (run(spec, inputs, weights) for _ in range(2))
+    assert first.backend == second.backend == "triton"
+    assert torch.equal(first.outputs, second.outputs)
+
+
+def test_calls_in_turn_do_not_disturb_each_other():
+    spec = LADDER["baseline"].edit(chunk=1024)
+    calls = [case(spec, torch.bfloat16, seed=seed, **HEAD)[0] for seed in (1, 2)]
+    alone = [run(spec, *call).outputs.clone() for call in calls]
+    in_turn = [run(spec, *call) for call in calls]
+    assert all(torch.equal(a, b.outputs) for a, b in zip(alone, in_turn, strict=True))
+    assert not torch.equal(alone[0], alone[1])
+
+
+def test_the_kernels_run_inside_a_graph_of_the_caller():
+    spec = LADDER["v2"].edit(chunk=1024)
+    (inputs, weights), _ = case(spec, torch.bfloat16, **HEAD)
+    expected = run(spec, inputs, weights).outputs
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = run(spec, inputs, weights).outputs
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(captured, expected)
