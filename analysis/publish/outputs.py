@@ -87,7 +87,8 @@ class Outputs:
     def _svg(self, svg: str, prefix: str) -> str:
         """Make an SVG file part of the page: no prologue, ids of its own, neutral colours that follow the theme."""
         svg = svg[svg.index("<svg") :]
-        svg = slim(re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL))
+        svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+        svg = svg if self.printed else slim(svg)  # printing engines read the older form of links only
         svg = _SVG_ID.sub(rf"\1{prefix}-\2", svg).replace("<svg ", '<svg aria-hidden="true" ', 1)
         if not self.printed:
             svg = svg.replace(INK, f"var(--ink, {INK})").replace(RULE, f"var(--rule, {RULE})")

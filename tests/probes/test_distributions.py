@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from analysis.errors import ParameterError
+from analysis.models import Tape
 from analysis.probes import distributions
 from analysis.probes.distributions import Clouds, capture, embed_pairs, explain_gaps, mismatch
 
@@ -49,3 +50,20 @@ def test_a_layer_without_spread_is_left_out_and_explained(language, store, monke
 def test_no_vectors_are_refused(language):
     with pytest.raises(ParameterError, match="vectors must be at least 1"):
         capture(*language, vectors=0)
+
+
+def test_every_vector_knows_its_example_head_and_token(case):
+    host, task = case
+    clouds = capture(host, task, vectors=30)
+    names = [f"{clouds[-1].site}.{kind}" for kind in "qo"]
+    kept = {name: [] for name in names}
+    for batch in task.batches():
+        tape = Tape(names)
+        with torch.no_grad():
+            host(batch, tape=tape)
+        for name in names:
+            kept[name].append(tape[name])
+    for name in names:
+        whole, found = torch.cat(kept[name]), clouds[-1]
+        for point, (example, head, token) in zip(found.points[name[-1]], found.places, strict=True):
+            torch.testing.assert_close(torch.from_numpy(point), whole[example, head, token])
