@@ -169,8 +169,9 @@ class Controls:
             self.loop.layout.display = None if len(loops) > 1 else "none"
             _range(self.layer, 0, bench.host.num_layers - 1, 0)
             self.fit_heads(bench)
-            for one in (self.steps, self.direction, self.query):
-                one.disabled = not loops
+            self.query.disabled = not loops
+            for one in (self.steps, self.direction):  # no step and no sign where nothing moves
+                one.disabled = not any(loop.moving for loop in loops.values())
             self.colour.layout.display = None if bench.host.family is Family.LACT_LM else "none"
 
     def fit_heads(self, bench: Bench) -> None:

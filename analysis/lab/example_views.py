@@ -78,7 +78,8 @@ def _token(
     text: str, value: float, here: float, trained: float, bins: tuple[tuple[float, str, str], ...]
 ) -> str:
     ground, ink = _bin(value, bins)
-    shown = html.escape(text).replace("\n", "⏎\n")
+    # a character whose bytes are spread over tokens cannot be shown in one of them
+    shown = html.escape(text).replace("\n", "⏎\n").replace("\ufffd", "·")
     said = html.escape(f"{text!r}: {here:.2f} nats, as trained {trained:.2f}", quote=True)
     return f'<span title="{said}" style="background:{ground};color:{ink}">{shown}</span>'
 

@@ -66,7 +66,7 @@ class Panel:
         self._results: dict[Hashable, Any] = {}
         self._visited: dict[Hashable, list[Outcome]] = {}
         self._fitted = ""
-        titles = {name: one.title if one else name for name, one in self.benches.items()}
+        titles = {name: one.title if one else Path(name).name for name, one in self.benches.items()}
         self.controls = Controls(titles, self.refresh, self._open)
         self.status = w.HTML()
         self.views = {name: w.HTML() for name in ORDER[question]}
@@ -191,10 +191,10 @@ class Panel:
 
     def _say(self, state: str, text: str) -> None:
         mark = {"running": "◌", "ready": "●", "failed": "✗"}[state]
-        colour = {"running": "#8a5a00", "ready": "#1b6d3f", "failed": "#a8321b"}[state]
+        theme = {"running": "warn", "ready": "success", "failed": "error"}[state]
         self.status.value = (
             f'<div role="status" aria-live="polite" class="panel-{state}" style="line-height:1.4;max-width:34em">'
-            f'<span style="color:{colour};font-weight:600">{mark}</span> {html.escape(text)}</div>'
+            f'<span style="color:var(--jp-{theme}-color1,currentColor);font-weight:600">{mark}</span> {html.escape(text)}</div>'
         )
 
 
@@ -226,4 +226,4 @@ def panel(question: str, studied: Mapping[str, Subject] | None = None, *, data: 
 
 def _title(one: Bench) -> str:
     summary_ = one.host.checkpoint
-    return one.title if summary_ is None else f"{one.title}: {summary_.path.name}"
+    return one.title if summary_ is None else summary_.path.name

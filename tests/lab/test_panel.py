@@ -1,17 +1,20 @@
 """A control panel without a browser: controls move, views follow, the newest request wins, mistakes are one sentence."""
 
+import dataclasses
 import re
 import threading
 
 import pytest
 
-from analysis import lab
+from analysis import lab, paths
 from analysis.errors import ParameterError
 from analysis.lab.edits import Choice, runnable_rungs, short_text
 from analysis.lab.latest import Latest, Superseded
-from analysis.models import save
-from analysis.spec import RUNGS, Direction, Family, QuerySource
+from analysis.models import build, save
+from analysis.probes import Subject, evaluation_task
+from analysis.spec import RUNGS, ConstantRate, Direction, Family, QuerySource, Trained
 from tests.lab.conftest import random_host, settle
+from tests.probes.conftest import CONFIGS
 
 
 def picture(panel, name):
@@ -126,6 +129,32 @@ def test_a_path_is_opened_and_a_wrong_one_is_one_sentence(open_panel, studied, t
     settle(panel)
     assert panel.controls.subject.value == str(tmp_path / "mine")
     assert "panel-ready" in panel.status.value, panel.status.value
+
+
+def test_hosts_whose_loops_stand_still_or_are_absent_have_a_panel_too(open_panel):
+    config = CONFIGS[Family.LACT_LM]
+    frozen = {
+        "fast_weights": config.default_loops()["fast_weights"].edit(
+            trained=Trained.NONE, lr=ConstantRate(), momentum=None
+        )
+    }
+    bare = dataclasses.replace(config, ttt_branch=False)
+    for host in (build(Family.LACT_LM, config, frozen), build(Family.LACT_LM, bare, {})):
+        panel = open_panel("steps", {"lact_lm": Subject(host, evaluation_task(host, 2, length=64))})
+        assert "panel-ready" in panel.status.value, panel.status.value
+        assert panel.controls.steps.disabled and panel.controls.direction.disabled
+        assert "none moves" in panel.views["summary"].value
+    assert panel.views["attention"].value == "" and "no inner loop" in panel.controls.rungs.reason.value
+
+
+def test_a_shipped_checkpoint_is_loaded_when_it_is_chosen(open_panel, studied, tmp_path, monkeypatch):
+    save(random_host(Family.VITTT), tmp_path / "vittt-v1-s0")
+    monkeypatch.setattr(paths, "CHECKPOINTS", tmp_path)
+    panel = open_panel("steps", {"lact_lm": studied["lact_lm"]})
+    assert [label for label, _ in panel.controls.subject.options] == ["LaCT-LM", "vittt-v1-s0"]
+    panel.controls.subject.value = str(tmp_path / "vittt-v1-s0")
+    settle(panel)
+    assert "Images with their prediction" in panel.views["example"].value
 
 
 def test_a_choice_applies_rung_then_query_direction_and_steps(studied):
