@@ -77,13 +77,13 @@ class Comparison:
 
     def plot(self) -> Figure:
         """Return a figure of the task metric with its intervals, one line a host."""
-        from matplotlib.figure import Figure
+        from matplotlib import pyplot as plt  # its import is what lets a notebook show a figure
 
         with styled():
-            figure = Figure(
-                figsize=(SINGLE_COLUMN * 1.35, 0.9 + 0.26 * len(self.names)), layout="constrained"
-            )
-            axes, style = figure.add_subplot(), look("task metric")
+            figure, axes = plt.subplots(figsize=(SINGLE_COLUMN * 1.35, 0.9 + 0.26 * len(self.names)))
+            plt.close(figure)  # the returned figure is shown once, not a second time at the end of the cell
+            figure.set_facecolor("white")
+            style = look("task metric")
             for place, one in enumerate(self.task):
                 low, high = (one.value if end is None else end for end in (one.ci_low, one.ci_high))
                 axes.errorbar(

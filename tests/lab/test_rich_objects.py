@@ -4,6 +4,7 @@ import re
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
 
 import analysis
 from analysis.errors import ParameterError
@@ -48,19 +49,30 @@ def test_an_evaluation_shows_value_interval_and_definition(studied):
     )
 
 
-def test_the_five_lines_run_in_a_fresh_notebook(tmp_path, monkeypatch):
-    assert len(FIVE_LINES.strip().splitlines()) == 5
+def test_the_five_lines_run_in_a_fresh_notebook(tmp_path):
+    lines = FIVE_LINES.strip().splitlines()
+    assert len(lines) == 5
     save(random_host(Family.VITTT), tmp_path / "checkpoints" / "vittt-baseline-s0")
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    exec(FIVE_LINES, names)
-    both = names["both"]
-    assert both.names == ("as trained", "steps: 1 → 4")
-    assert both.task[0].value != both.task[1].value or both.rows[0][-1].value != both.rows[1][-1].value
-    shown = text(both._repr_html_())
-    assert "change, paired" in shown and "200 examples" in shown and "points" in shown
-    figure = both.plot()
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list(both.names)
+    cells = [
+        nbformat.v4.new_code_cell(text)
+        for text in ("\n".join(lines[:2]), "host", "\n".join(lines[2:3]), "edited")
+    ]
+    cells += [
+        nbformat.v4.new_code_cell("\n".join(lines[3:4]) + "\nboth"),
+        nbformat.v4.new_code_cell(lines[4]),
+    ]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TTT_ANALYSIS_CACHE", str(tmp_path / "cache"))
+        patch.delenv("MPLBACKEND", raising=False)
+        NotebookClient(
+            notebook, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        ).execute()
+    shown = [output for cell in notebook.cells for output in cell.outputs if "data" in output]
+    texts = [text(output["data"].get("text/html", "")) for output in shown]
+    assert "as trained" in texts[0] and re.search(r"glu\.steps\s+1\s+4", texts[1])
+    assert "change, paired" in texts[2] and "200 examples" in texts[2] and "points" in texts[2]
+    assert len(shown) == 4 and "image/png" in shown[3]["data"]
 
 
 def test_comparing_nothing_or_unlike_hosts_is_refused(studied):

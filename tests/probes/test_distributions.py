@@ -3,9 +3,11 @@ import pytest
 import torch
 
 from analysis.errors import ParameterError
-from analysis.models import Tape
-from analysis.probes import distributions
+from analysis.models import Tape, build
+from analysis.models.vittt_config import HierarchicalViTTTConfig
+from analysis.probes import distributions, evaluation_task
 from analysis.probes.distributions import Clouds, capture, embed_pairs, explain_gaps, mismatch
+from analysis.spec import Family
 
 
 def test_capture_draws_matching_vectors_of_every_layer(case):
@@ -67,3 +69,14 @@ def test_every_vector_knows_its_example_head_and_token(case):
         whole, found = torch.cat(kept[name]), clouds[-1]
         for point, (example, head, token) in zip(found.points[name[-1]], found.places, strict=True):
             torch.testing.assert_close(torch.from_numpy(point), whole[example, head, token])
+
+
+def test_stages_of_different_size_are_each_drawn_from(store):
+    config = HierarchicalViTTTConfig(
+        img_size=64, num_classes=16, dim=(16, 32, 32, 32), depths=(1, 1, 1, 1), num_heads=(1, 2, 2, 2)
+    )
+    host = build(Family.VITTT, config).eval()
+    task = evaluation_task(host, 6)
+    clouds = capture(host, task, vectors=24)
+    assert [cloud.points["q"].shape[0] for cloud in clouds] == [24] * host.num_layers
+    assert len({int(cloud.places[:, 2].max()) for cloud in clouds}) > 1

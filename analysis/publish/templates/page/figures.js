@@ -59,6 +59,7 @@
     }
     describe(row) {
       const { head, rows } = this.table;
+      if (!rows[row]) return []; // the figure was saved with another table
       return head.map((name, i) => {
         const text = rows[row][i];
         if (HIDDEN.has(name) || !text) return "";
