@@ -117,6 +117,7 @@ def _base(
         "parameters": {
             "family": host.family.value,
             "variant": variant_of(module),
+            "training_steps": getattr(manifest, "step", None),
             "backend": module.backend,
             **parameters,
         },
@@ -160,7 +161,7 @@ def _measure(
         _record(base, name, other.unit, other.value, other.ci_low, other.ci_high, {})
         for name, other in found.others.items()
     ]
-    if found.metric == "perplexity" and base["question"] == "retrained":
+    if found.metric == "perplexity" and base["question"] == "evaluation":
         curve = [round(float(value), 5) for value in found.mean_by_position()]
         records[1] = records[1].edit(extra={"by_position": curve})
     for kind in INNER:

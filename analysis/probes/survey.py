@@ -1,7 +1,8 @@
 """Measure a folder of trained checkpoints: `python -m analysis.probes.survey FOLDER RECORDS [--device cuda]`.
 
-Every checkpoint gets its task metric under the question "retrained"; baseline, ascent and Variant 1 also get the inner-step
-sweep, and the baseline the frozen-model interventions. The records are committed, so that readers without a GPU see all seeds.
+Every checkpoint is evaluated as it is; baseline, ascent and Variant 1 also get the inner-step sweep, and the baseline the
+frozen-model interventions and the mismatch of its distributions. The records are committed, so that readers without a GPU
+see all seeds.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from pathlib import Path
 
 from analysis.models.checkpoints import load
 from analysis.probes import paradoxes
-from analysis.probes.measure import measure, variant_of
+from analysis.probes.distributions import mismatch
+from analysis.probes.measure import variant_of
 from analysis.probes.task import evaluation_task
 from analysis.records import Record, Store
 from analysis.spec import Family
@@ -22,6 +24,7 @@ LOG = logging.getLogger(__name__)
 SAMPLES = {Family.LACT_LM: 128, Family.LACT_NVS: 512, Family.VITTT: 4000}
 SWEPT = ("baseline", "ascent", "v1", "steps2", "steps4")
 STEPS = (1, 2, 3, 4, 6, 8)
+MISMATCH_SAMPLES = {Family.LACT_LM: 8, Family.LACT_NVS: 16, Family.VITTT: 100}
 
 
 def survey_one(
@@ -39,6 +42,7 @@ def survey_one(
     if variant == "baseline":
         for probe in (paradoxes.gradient_ascent, paradoxes.query_to_key, paradoxes.feeding):
             rows += probe(host, task, store=store)
+        rows += mismatch(host, evaluation_task(host, MISMATCH_SAMPLES[host.family]), store=store)
     return rows
 
 

@@ -98,16 +98,15 @@ def _sweep(rows: Sequence[Record]) -> _Sweep | None:
 
 
 def by_variant(records: Iterable[Record], family: Family, variant: str) -> list[float]:
-    """Return the measured task metric of a retrained variant, one value a seed."""
+    """Return the measured task metric of a retrained variant, one value a seed.
+
+    Only runs of the family's full schedule count: a shortened one would be compared with models that saw more data.
+    """
     metric = published.METRIC[family][0]
-    rows = select(
-        records,
-        question="retrained",
-        metric=metric,
-        kind="measured",
-        parameters={"family": family.value, "variant": variant},
-    )
-    return [row.value for row in sorted(rows, key=lambda row: row.seeds)]
+    rows = select(records, question="retrained", kind="measured", parameters={"family": family.value})
+    longest = max((row.parameters["training_steps"] for row in rows), default=0)
+    full = select(rows, metric=metric, parameters={"variant": variant, "training_steps": longest})
+    return [row.value for row in sorted(full, key=lambda row: row.seeds)]
 
 
 def margin(records: Iterable[Record], family: Family) -> float | None:
