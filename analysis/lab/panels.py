@@ -25,7 +25,6 @@ from analysis.lab.summary import chart, summary
 from analysis.models.host import EditedHost
 from analysis.probes.subjects import Subject
 
-Views = dict[str, str]
 ORDER: dict[str, tuple[str, ...]] = {
     "steps": ("summary", "chart", "example", "attention"),
     "ascent": ("summary", "chart", "example", "attention"),
@@ -70,7 +69,7 @@ class Panel:
         self.controls = Controls(titles, self.refresh, self._open)
         self.status = w.HTML()
         self.views = {name: w.HTML() for name in ORDER[question]}
-        self.worker: Latest[Choice | _Opening, Views | str] = Latest(self._compute, self._done, self._failed)
+        self.worker: Latest[Choice | _Opening, str] = Latest(self._compute, self._done, self._failed)
         self.widget = self._layout()
         self.refresh()
 
@@ -119,7 +118,7 @@ class Panel:
         self._say("running", f"loading {path} …")
         self.worker.request(_Opening(path))
 
-    def _compute(self, request: Choice | _Opening, wanted: Wanted) -> Views | str:
+    def _compute(self, request: Choice | _Opening, wanted: Wanted) -> str:
         if isinstance(request, _Opening):
             self.benches[request.path] = open_bench(Path(request.path).expanduser(), self.data)
             return request.path
@@ -127,9 +126,11 @@ class Panel:
         held = self.benches[request.subject]
         assert held is not None
         edited = request.apply(held.host)
-        views = {name: self._view(name, held, edited, request, wanted) for name in self.views}
-        self._seconds = time.perf_counter() - start
-        return views
+        for name, view in self.views.items():  # each as soon as it is there: the numbers come first
+            content = self._view(name, held, edited, request, wanted)
+            if wanted():
+                view.value = content
+        return f"{time.perf_counter() - start:.1f} s"
 
     def _view(self, name: str, held: Bench, edited: EditedHost, choice: Choice, wanted: Wanted) -> str:
         if not wanted():
@@ -168,13 +169,11 @@ class Panel:
             self._results[key] = make()
         return str(self._results[key])
 
-    def _done(self, request: Choice | _Opening, answer: Views | str) -> None:
-        if isinstance(answer, str):
+    def _done(self, request: Choice | _Opening, answer: str) -> None:
+        if isinstance(request, _Opening):
             self._show_opened(answer)
-            return
-        for name, content in answer.items():
-            self.views[name].value = content
-        self._say("ready", f"ready ({self._seconds:.1f} s)")
+        else:
+            self._say("ready", f"ready ({answer})")
 
     def _show_opened(self, name: str) -> None:
         options = [value for _, value in self.controls.subject.options]

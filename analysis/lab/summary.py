@@ -13,9 +13,9 @@ from analysis.publish.style import INK, look
 
 METRICS = {"perplexity": "perplexity", "psnr": "PSNR", "top1": "top-1", "bits_per_byte": "bits per byte"}
 INNER = {
-    "inner_loss_before": "inner loss before the update",
-    "inner_loss_after": "inner loss after the update",
-    "update_norm": "size of the update (relative)",
+    "inner_loss_before": "inner loss before",
+    "inner_loss_after": "inner loss after",
+    "update_norm": "size of the update",
 }
 REMEMBERED = 9  # edits that the chart shows
 
@@ -36,20 +36,21 @@ def summary(edited: EditedHost, outcome: Outcome, trained: Outcome, samples: int
             (text, _plain(then), _plain(now), "" if now is None or then is None else f"{now - then:+.3g}")
         )
     body = "".join(
-        f"<tr><th scope='row' style='text-align:left;font-weight:400'>{name}</th>"
+        f"<tr><th scope='row' style='text-align:left;font-weight:400;white-space:nowrap'>{name}</th>"
         + "".join(
-            f"<td style='text-align:right;padding-left:1.4em;white-space:nowrap'>{html.escape(cell)}</td>"
+            f"<td style='text-align:right;padding-left:1em;white-space:nowrap'>{html.escape(cell)}</td>"
             for cell in cells
         )
         + "</tr>"
         for name, *cells in rows
     )
     head = "".join(
-        f"<th scope='col' style='text-align:right;padding-left:1.4em'>{one}</th>"
+        f"<th scope='col' style='text-align:right;padding-left:1em'>{one}</th>"
         for one in ("as trained", "with the edit", "change")
     )
     style = "border-collapse:collapse;font-size:inherit;line-height:1.7;font-variant-numeric:tabular-nums"
-    table = f"<table style='{style}'><thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table>"
+    head = f"<thead><tr><td></td>{head}</tr></thead>"
+    table = f"<div style='overflow-x:auto'><table style='{style}'>{head}<tbody>{body}</tbody></table></div>"
     note = (
         f"Run with {html.escape(edited.difference())}. {samples} examples, 95 % bootstrap interval over them: a first look, "
         "not a measurement."
