@@ -33,10 +33,8 @@ def survey_one(
     """Measure one checkpoint and return its records."""
     host = load(folder, device=device)
     task = evaluation_task(host, samples or SAMPLES[host.family])
-    variant = variant_of(folder)
-    rows = list(
-        measure("retrained", host, task, parameters={"variant": variant}, store=store, command="survey")
-    )
+    variant = variant_of(host)
+    rows = list(paradoxes.evaluation(host, task, store=store))
     if variant in SWEPT and host.loops:
         rows += paradoxes.inner_steps(host, task, STEPS, store=store)
     if variant == "baseline":

@@ -131,22 +131,37 @@ class ClaimTable:
         return {"text/html": self._repr_html_()}, {"claims": self.plain()}
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th scope='col'>{name}</th>" for name in self.COLUMNS)
+        """Lay the claims out with one column a family, so that a statement is read once and compared across models."""
+        families = list(dict.fromkeys(claim.family for claim, _ in self.decided))
+        statements = dict.fromkeys((claim.section, claim.statement) for claim, _ in self.decided)
+        cells = {(claim.statement, claim.family): (claim, verdict) for claim, verdict in self.decided}
+        head = "".join(
+            f"<th scope='col'>{name}</th>" for name in ("section", "claim", *(f.title for f in families))
+        )
         body = [
-            f"<tr id='{claim.anchor}' class='verdict-{verdict.verdict.split()[0]}'>"
-            + "".join(f"<td>{cell}</td>" for cell in self._linked(claim, cells))
+            f"<tr><td>{section}</td><th scope='row'>{html.escape(statement)}</th>"
+            + "".join(_cell(cells.get((statement, family))) for family in families)
             + "</tr>"
-            for (claim, verdict), cells in zip(self.decided, self.rows(), strict=True)
+            for section, statement in statements
         ]
         return f"<table class='claims'><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
-    def _linked(self, claim: Claim, cells: Sequence[str]) -> list[str]:
-        """Return the cells as HTML, the claim with a link to itself that can be passed on."""
-        link = f'<a href="#{claim.anchor}" class="anchor" aria-label="Link to this claim">#</a>'
-        place = self.COLUMNS.index("claim")
-        return [
-            html.escape(cell) + (f" {link}" if index == place else "") for index, cell in enumerate(cells)
-        ]
+
+MARKS = {verdicts.REPRODUCED: "✓", verdicts.FAILED: "✗", verdicts.OPEN: "~", verdicts.MISSING: "–"}
+
+
+def _cell(entry: tuple[Claim, Verdict] | None) -> str:
+    """One verdict: mark and word, then what was measured here and, apart from it, what the paper printed."""
+    if entry is None:
+        return "<td></td>"
+    claim, verdict = entry
+    seeds = f"{verdict.seeds} seed{'s' if verdict.seeds > 1 else ''}" if verdict.seeds else ""
+    here = "; ".join(part for part in (verdict.measured, verdict.reason, seeds) if part)
+    link = f'<a href="#{claim.anchor}" class="anchor" aria-label="Link to this claim">#</a>'
+    lines = [f"<b>{MARKS[verdict.verdict]} {verdict.verdict}</b> {link}"]
+    lines += [f"<small>Here: {html.escape(here)}.</small>"] if here else []
+    lines += [f"<small>Published: {html.escape(claim.published)}.</small>"]
+    return f"<td id='{claim.anchor}' class='verdict-{verdict.verdict.replace(" ", "-")}'>{'<br>'.join(lines)}</td>"
 
 
 def summary(values: Sequence[float]) -> str:

@@ -151,3 +151,15 @@ def test_wrong_pairs_reach_the_inner_loop(case, store):
     assert len({round(value, 9) for value in inner.values()}) == 3
     values = {row.parameters["arm"]: row.value for row in rows if "per_example" in row.extra}
     assert len(values) == 4 and len(set(values.values())) > 2
+
+
+def test_a_survey_measures_a_checkpoint_folder(language, store, tmp_path):
+    from analysis.models.checkpoints import save
+    from analysis.probes import survey
+
+    host, _ = language
+    save(host, tmp_path / "lact_lm-none-s1", {"recipe": {"variant": "none"}, "seed": 1, "step": 5})
+    rows = survey.survey_one(tmp_path / "lact_lm-none-s1", store, samples=2)
+    assert {row.parameters["variant"] for row in rows} == {"none"}
+    assert {row.seeds for row in rows} == {(1,)} and rows[0].parameters["training_steps"] == 5
+    assert "by_position" in next(row for row in rows if row.metric == "loss").extra
