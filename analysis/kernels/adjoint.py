@@ -105,16 +105,18 @@ def _newton_schulz_adjoint(plan: Plan, x: Tensor, d_x: Tensor, dtype: torch.dtyp
     """Walk the iterations X' = a X + B X, B = b A + c A A, A = X X^T back, with E = dB + dB^T in one go."""
     steps = []
     for a, b, c in plan.coefficients:
-        gram = multiply(x, x.mT, dtype)
-        polynomial = b * gram + c * multiply(gram, gram, dtype)
+        gram = multiply(x, x.mT, dtype).to(dtype)
+        polynomial = torch.add(b * gram.float(), multiply(gram, gram, dtype), alpha=c).to(dtype)
         steps.append((x, gram, polynomial, a, b, c))
-        x = (a * x.float() + multiply(polynomial, x, dtype)).to(dtype)
+        x = torch.add(multiply(polynomial, x, dtype), x, alpha=a).to(dtype)
     for x, gram, polynomial, a, b, c in reversed(steps):
-        half = multiply(d_x, x.mT, dtype)
+        narrow = d_x.to(dtype)
+        half = multiply(narrow, x.mT, dtype)
         both = half + half.mT
         turned = multiply(gram, both, dtype)
-        towards = b * both + c * (turned + turned.mT)
-        d_x = a * d_x + multiply(polynomial, d_x, dtype) + multiply(towards, x, dtype)
+        towards = torch.add(b * both, turned + turned.mT, alpha=c)
+        along = multiply(polynomial, narrow, dtype) + multiply(towards, x, dtype)
+        d_x = torch.add(along, d_x, alpha=a)
     return d_x
 
 

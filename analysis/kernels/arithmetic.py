@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
-import torch
 import triton
 import triton.language as tl
 
@@ -14,24 +11,6 @@ UPCAST: tl.constexpr = tl.constexpr(INTERPRETED)
 # The interpreter multiplies the bit patterns of bfloat16, so its operands are widened first; float32 operands take
 # three tensor-core products on the device, which keeps float32 accuracy.
 PRECISION: tl.constexpr = tl.constexpr("ieee" if INTERPRETED else "tf32x3")
-
-_OVERLAPS = (
-    not INTERPRETED
-    and torch.cuda.is_available()
-    and torch.cuda.get_device_capability() >= (9, 0)
-    and os.environ.get("TTT_ANALYSIS_OVERLAP") == "1"
-)
-OVERLAPS: tl.constexpr = tl.constexpr(_OVERLAPS)
-LAUNCH = {"launch_pdl": True} if _OVERLAPS else {}
-"""Launch options of every kernel: from Hopper on, a kernel may be set up while the one before it is finishing."""
-
-
-@triton.jit
-def follow():
-    """Let the next kernel be set up, and wait until everything before this one has finished and is visible."""
-    if OVERLAPS:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
 
 
 @triton.jit
@@ -98,7 +77,6 @@ def silu_parts(x):
 )
 def write_table_kernel(table, q, k, v, out, momentum, rate_0, rate_1, rate_2, w_0, w_1, w_2):
     """Write eleven addresses into the table, in stream order."""
-    follow()
     tl.store(table + 0, q.to(tl.int64))
     tl.store(table + 1, k.to(tl.int64))
     tl.store(table + 2, v.to(tl.int64))

@@ -13,7 +13,7 @@ from torch import Tensor
 from analysis.kernels import adjoint
 from analysis.kernels.adjoint import Tensors
 from analysis.kernels.layer import READ_TOKENS, Layer
-from analysis.kernels.matrices import unit_dtype
+from analysis.kernels.matrices import Group, unit_dtype
 from analysis.kernels.signature import Operands
 
 
@@ -154,12 +154,13 @@ def walk_recurrent(walk: Walk) -> Gradients:
 
 def _weights_at(walk: Walk, state: int) -> Tensors:
     layer, found = walk.layer, dict(walk.operands.weights)
-    for name in walk.plan.moving:
-        if state < len(layer.kept):
-            found[name] = layer.kept_matrix(state, name, "fast")
-        else:
-            group, where = layer.group(name)
-            found[name] = group.fast[where].view_as(found[name])
+    for group in layer.unique_groups(moving=True):
+        lead = (len(group.names), walk.sign.batch, walk.sign.heads)
+        is_kept = state < len(layer.kept)
+        fast = (
+            layer.kept_matrices(state, group, "fast") if is_kept else group.fast.view(*lead, group.rows, -1)
+        )
+        found |= dict(zip(group.names, fast.to(walk.dtype), strict=True))
     return {name: weight.to(walk.dtype) for name, weight in found.items()}
 
 
@@ -175,40 +176,46 @@ def _read_back(walk: Walk, chunk: int, state: int) -> None:
 
 
 def _update_back(walk: Walk, chunk: int, state: int) -> None:
-    layer, plan, found = walk.layer, walk.plan, walk.found
+    plan, found = walk.plan, walk.found
     d_grads: Tensors = {}
     d_alpha: Tensor | float = 0.0
-    for name in plan.moving:
-        base = layer.kept_matrix(state, name, "fast" if plan.norm != "pre" else "main")
-        change, d = layer.kept_matrix(state, name, "change"), layer.kept_matrix(state, name, "d")
-        d_moved = found.fast[name]
-        if plan.norm is not None:
-            group, where = layer.group(name)
-            target = group.target[where].view(*base.shape[:2], 1, -1)
-            moved = base + plan.step * change.float()
-            d_moved, d_target = adjoint.norm_adjoint(plan, moved, target, found.fast[name])
-            found.target[name] = found.target[name] + d_target
-        if plan.norm == "pre":
-            d_moved = d_moved + found.main[name]
-            found.main[name], found.fast[name] = d_moved, torch.zeros_like(d_moved)
-        else:
-            found.fast[name] = d_moved.clone()
-        d_d = (
-            adjoint.transform_adjoint(plan, d, plan.step * d_moved, unit_dtype(walk.dtype))
-            + found.carry[name]
-        )
-        d_grads[name] = d_d
+    for group in walk.layer.unique_groups(moving=True):
+        d_moved = _moved_back(walk, group, state)
+        d = walk.layer.kept_matrices(state, group, "d")
+        carry = torch.stack([found.carry[name] for name in group.names])
+        d_d = adjoint.transform_adjoint(plan, d, plan.step * d_moved, unit_dtype(walk.dtype)) + carry
+        d_grads |= dict(zip(group.names, d_d, strict=True))
         if plan.momentum is not None and state > 0:
-            previous = layer.kept_matrix(state - 1, name, "d")
-            d_alpha = d_alpha + (d_d * previous).sum((-2, -1), keepdim=True)
-            found.carry[name] = walk.alpha(chunk) * d_d
+            previous = walk.layer.kept_matrices(state - 1, group, "d")
+            d_alpha = d_alpha + (d_d * previous).sum((0, -2, -1)).unsqueeze(-1).unsqueeze(-1)
+            found.carry |= dict(zip(group.names, walk.alpha(chunk) * d_d, strict=True))
         else:
-            found.carry[name] = torch.zeros_like(d_d)
+            found.carry |= dict(zip(group.names, torch.zeros_like(d_d), strict=True))
     if isinstance(d_alpha, Tensor):
         walk.gate(chunk, d_alpha)
     start, stop = walk.span(chunk)
     for name, gradient in walk.gradients(start, stop, 0, _weights_at(walk, state), d_grads).items():
         found.fast[name] += gradient
+
+
+def _moved_back(walk: Walk, group: Group, state: int) -> Tensor:
+    """Return the derivative by W + step U of one group, [names, B, H, in, out]; what is left of it stays in `found`."""
+    plan, found, names = walk.plan, walk.found, group.names
+    d_moved = torch.stack([found.fast[name] for name in names])
+    if plan.norm is not None:
+        base = walk.layer.kept_matrices(state, group, "main" if plan.norm == "pre" else "fast")
+        change = walk.layer.kept_matrices(state, group, "change")
+        target = group.target.view(*base.shape[:3], 1, -1)
+        d_moved, d_target = adjoint.norm_adjoint(plan, base + plan.step * change.float(), target, d_moved)
+        for name, each in zip(names, d_target, strict=True):
+            found.target[name] = found.target[name] + each
+    if plan.norm == "pre":
+        d_moved = d_moved + torch.stack([found.main[name] for name in names])
+        found.main |= dict(zip(names, d_moved, strict=True))
+        found.fast |= dict(zip(names, torch.zeros_like(d_moved), strict=True))
+    else:
+        found.fast |= dict(zip(names, d_moved.clone(), strict=True))
+    return d_moved
 
 
 # --- all chunks at once ---------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from analysis.kernels.arithmetic import LAUNCH, write_table_kernel
+from analysis.kernels.arithmetic import write_table_kernel
 from analysis.kernels.layer import Layer
 from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Operands
@@ -45,7 +45,7 @@ class Runner:
         """Run the layer on these operands."""
         layer, sign = self.layer, self.layer.sign
         outputs = operands.q.new_empty(sign.batch, sign.heads, sign.tokens, sign.values)
-        write_table_kernel[(1,)](layer.table, *operands.addresses(outputs), num_warps=1, **LAUNCH)
+        write_table_kernel[(1,)](layer.table, *operands.addresses(outputs), num_warps=1)
         on_gpu = sign.device.type == "cuda"
         if on_gpu and self.graph is not None and not torch.cuda.is_current_stream_capturing():
             self.graph.replay()

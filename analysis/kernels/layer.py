@@ -7,7 +7,7 @@ from torch import Tensor
 
 from analysis.kernels import matrix_kernels
 from analysis.kernels import signature as slots
-from analysis.kernels.arithmetic import LAUNCH, UPCAST
+from analysis.kernels.arithmetic import UPCAST
 from analysis.kernels.lanes import Lanes
 from analysis.kernels.matrices import Group, Sizes
 from analysis.kernels.plan import Plan
@@ -85,7 +85,7 @@ class Layer:
             return
         matrix_kernels.gate_kernel[(self.sign.total_z, self.chunks)](
             self.table, self.alpha, self.sign.heads, self.sign.total_z, *self.sign.momentum,
-            self.sign.update_tokens, self.length, SLOT=slots.MOMENTUM, BLOCK=16 if UPCAST.value else 1024, num_warps=4, **LAUNCH,
+            self.sign.update_tokens, self.length, SLOT=slots.MOMENTUM, BLOCK=16 if UPCAST.value else 1024, num_warps=4,
         )  # fmt: skip
 
     def _operands(self, slot: int) -> dict[str, Source]:
@@ -119,13 +119,12 @@ class Layer:
             **({} if group.main is None else {"main": group.main.clone()}),
         }
 
-    def kept_matrix(self, update: int, name: str, part: str) -> Tensor:
-        """Return what was kept of a fast weight at one update, [B, H, in, out]."""
-        group, where = self.group(name)
+    def kept_matrices(self, update: int, group: Group, part: str) -> Tensor:
+        """Return what was kept of a group's fast weights at one update, [names, B, H, in, out]."""
         is_turned = group.turned and part in ("d", "change")
         shape = (group.cols, group.rows) if is_turned else (group.rows, group.cols)
-        matrix = self.kept[update][group][part][where].view(self.sign.batch, self.sign.heads, *shape)
-        return matrix.mT if is_turned else matrix
+        matrices = self.kept[update][group][part].view(-1, self.sign.batch, self.sign.heads, *shape)
+        return matrices.mT if is_turned else matrices
 
     def _update(self, chunk: int, state: int, *, is_first: bool) -> None:
         span = Span(chunk * self.length, self.sign.update_tokens, self.length, 1)

@@ -10,13 +10,15 @@ from torch import Tensor
 
 from analysis.kernels import matrix_kernels as kernels
 from analysis.kernels import signature as slots
-from analysis.kernels.arithmetic import LAUNCH, UPCAST
+from analysis.kernels.arithmetic import UPCAST
 from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Signature
 from analysis.kernels.tiles import choose
 
 ELEMENTS = 256 if UPCAST.value else 4096
 SIDE = 16 if UPCAST.value else 32
+MANY_TILES = 264
+"""Above so many tiles of 128 x 128, two for each multiprocessor of an H200, the larger tile is the faster one."""
 TRITON_TYPES = {
     torch.float32: triton.language.float32,
     torch.bfloat16: triton.language.bfloat16,
@@ -70,7 +72,12 @@ class Group:
             self.y = torch.empty_like(self.x)
             self.gram = new(n, m, self.short, self.short, dtype=self.unit_dtype)
             self.polynomial = torch.empty_like(self.gram)
-            self.square_tile = choose("gram", self.short, self.short, self.long, sign.dtype, limit)
+            kernel = (
+                "symmetric"
+                if n * m * triton.cdiv(self.short, 128) ** 2 > MANY_TILES
+                else "symmetric, few matrices"
+            )
+            self.square_tile = choose(kernel, self.short, self.short, self.long, sign.dtype, limit)
             self.iterate_tile = choose("iterate", self.short, self.long, self.short, sign.dtype, limit)
 
     def initialise(self, table: Tensor, sign: Signature) -> None:
@@ -82,7 +89,7 @@ class Group:
                 table, self.fast[part], self.operand[0, part], self.target[part],
                 sign.heads, self.rows, self.cols, *sign.weights[at],
                 SLOT=slots.WEIGHTS + at, WEIGHT=TRITON_TYPES[sign.weight_dtype], DTYPE=TRITON_TYPES[self.dtype],
-                ROWS=SIDE * 2, COLS=SIDE, num_warps=4, **LAUNCH,
+                ROWS=SIDE * 2, COLS=SIDE, num_warps=4,
             )  # fmt: skip
         if self.main is not None:
             self.main.copy_(self.fast)
@@ -93,7 +100,7 @@ class Group:
             self.grads, self.carry, alpha, self.squares, chunks, self.matrices, self.total_z, self.size, self.blocks,
             self.grads.stride(0),
             SPLIT=self.sizes.split, MOMENTUM=alpha is not None, FIRST=is_first,
-            SQUARES=self.plan.transform != "identity", BLOCK=ELEMENTS, num_warps=4, **LAUNCH,
+            SQUARES=self.plan.transform != "identity", BLOCK=ELEMENTS, num_warps=4,
         )  # fmt: skip
 
     def transform(self, chunks: int) -> Tensor:
@@ -104,7 +111,7 @@ class Group:
         kernels.scale_kernel[(self.blocks * count,)](
             self.grads, self.squares, self.x, self.size, self.blocks, self.plan.eps,
             DTYPE=TRITON_TYPES[self.unit_dtype], BLOCK=ELEMENTS, BLOCKS=triton.next_power_of_2(self.blocks),
-            num_warps=4, **LAUNCH,
+            num_warps=4,
         )  # fmt: skip
         now, spare = self.x, self.x
         for a, b, c in self.plan.coefficients:
@@ -125,7 +132,7 @@ class Group:
             x, out, self.short, depth, alpha, 0.0 if beta is None else beta,
             ADD=beta is not None, DTYPE=TRITON_TYPES[self.unit_dtype], BLOCK=side, DEPTH=tile.depth,
             EVEN_ROWS=self.short % side == 0, EVEN_DEPTH=depth % tile.depth == 0,
-            num_warps=tile.warps, num_stages=tile.stages, **LAUNCH,
+            num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
 
     def _iterate(self, x: Tensor, out: Tensor, a: float, count: int) -> None:
@@ -135,7 +142,7 @@ class Group:
             x, self.polynomial, out, self.short, self.long, a,
             DTYPE=TRITON_TYPES[self.unit_dtype], ROWS=tile.rows, COLS=tile.cols, DEPTH=tile.depth,
             EVEN_ROWS=self.short % tile.rows == 0, EVEN_COLS=self.long % tile.cols == 0,
-            EVEN_DEPTH=self.short % tile.depth == 0, num_warps=tile.warps, num_stages=tile.stages, **LAUNCH,
+            EVEN_DEPTH=self.short % tile.depth == 0, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
 
     def update(self, change: Tensor, slot: int) -> None:
@@ -145,7 +152,7 @@ class Group:
             self.fast, self.fast if self.main is None else self.main, change, self.target, self.operand[slot],
             self.rows, self.cols, plan.step, plan.norm_eps,
             NORM=plan.norm is not None, PRE=plan.norm == "pre", TURNED=self.turned,
-            DTYPE=TRITON_TYPES[self.dtype], ROWS=SIDE * 4, COLS=SIDE, num_warps=8, **LAUNCH,
+            DTYPE=TRITON_TYPES[self.dtype], ROWS=SIDE * 4, COLS=SIDE, num_warps=8,
         )  # fmt: skip
 
     def running_sums(self, change: Tensor, chunks: int) -> None:
@@ -153,5 +160,5 @@ class Group:
         block = ELEMENTS // 4
         kernels.prefix_kernel[(self.matrices * triton.cdiv(self.size, block),)](
             self.fast, change, self.operand, chunks, self.matrices, self.rows, self.cols, self.plan.step,
-            TURNED=self.turned, DTYPE=TRITON_TYPES[self.dtype], BLOCK=block, num_warps=4, **LAUNCH,
+            TURNED=self.turned, DTYPE=TRITON_TYPES[self.dtype], BLOCK=block, num_warps=4,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from analysis.kernels.arithmetic import address, contract, follow, narrow
+from analysis.kernels.arithmetic import address, contract, narrow
 
 
 @triton.jit
@@ -22,7 +22,6 @@ def momentum_kernel(
     grads [SPLIT, chunks, matrices, size], carry [matrices, size], alpha [chunks, z]; squares [chunks, matrices, blocks]
     receives the sum of squares of every block of D.
     """
-    follow()
     matrix, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     offset = block * BLOCK + tl.arange(0, BLOCK)
     mask = offset < size
@@ -52,7 +51,6 @@ def gate_kernel(
     table, alpha, heads, total_z, m_b, m_h, m_t, stop, length, SLOT: tl.constexpr, BLOCK: tl.constexpr
 ):
     """alpha_c = mean over the chunk's tokens of the per-token gate; alpha [chunks, z]."""
-    follow()
     z, chunk = tl.program_id(0), tl.program_id(1)
     begin = chunk * length
     count = tl.minimum(length, stop - begin)
@@ -69,7 +67,6 @@ def scale_kernel(
     d, squares, x, size, blocks, eps, DTYPE: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr
 ):
     """X = D / (||D||_F + eps) in the operands' type; d and x [matrices, size], squares [matrices, blocks]."""
-    follow()
     matrix, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     part = tl.arange(0, BLOCKS)
     norm = tl.sqrt(tl.sum(tl.load(squares + matrix * blocks + part, mask=part < blocks, other=0.0)))
@@ -89,7 +86,6 @@ def symmetric_kernel(
 
     X [matrices, rows, depth], out [matrices, rows, rows]. Programs count the tiles on and above the diagonal.
     """
-    follow()
     tiles = tl.cdiv(rows, BLOCK)
     upper = tiles * (tiles + 1) // 2
     row = 0
@@ -126,7 +122,6 @@ def iterate_kernel(
     EVEN_ROWS: tl.constexpr, EVEN_COLS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
 ):  # fmt: skip
     """out = a X + B X; X and out [matrices, rows, cols], B [matrices, rows, rows]."""
-    follow()
     col_tiles = tl.cdiv(cols, COLS)
     tiles = tl.cdiv(rows, ROWS) * col_tiles
     tile = tl.program_id(0) % tiles
@@ -152,7 +147,6 @@ def initial_kernel(
     SLOT: tl.constexpr, WEIGHT: tl.constexpr, DTYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     """Copy one initial fast weight into the float32 state and the operands, and take the l2 norm of its columns."""
-    follow()
     z = tl.program_id(1)
     j = tl.program_id(0) * COLS + tl.arange(0, COLS)
     source = address(table, SLOT, WEIGHT) + (z // heads).to(tl.int64) * w_b + (z % heads).to(tl.int64) * w_h
@@ -178,7 +172,6 @@ def update_kernel(
 
     With NORM every column is brought to its target norm; with PRE the unnormalised sum stays in main, else in fast.
     """
-    follow()
     col_tiles = tl.cdiv(cols, COLS)
     matrix = (tl.program_id(0) // col_tiles).to(tl.int64)
     j = (tl.program_id(0) % col_tiles) * COLS + tl.arange(0, COLS)
@@ -218,7 +211,6 @@ def prefix_kernel(
     TURNED: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """W_{c+1} = W_c + step U_c for all chunks; fast [matrices, rows, cols] moves to the end, operand slots 1.. get each W."""
-    follow()
     size = rows * cols
     blocks = tl.cdiv(size, BLOCK)
     matrix = (tl.program_id(0) // blocks).to(tl.int64)

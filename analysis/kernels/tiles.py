@@ -37,17 +37,19 @@ class Tile:
         return self.stages * self.depth * element_size * (left * self.rows + right * self.parts * self.cols)
 
 
-# Measured on one H200 with bf16 operands and width 384 (NOTES.md); other shapes start from the same tiles.
+# Fastest of those tried on one H200 with bf16 operands and width 384 (NOTES.md); other shapes start from the same tiles.
 PREFERRED: dict[str, Tile] = {
-    "features": Tile(128, 128, 64, 8, 3),
-    "backward_features": Tile(128, 64, 64, 8, 3),
-    "outer": Tile(128, 128, 64, 8, 3),
-    "project": Tile(128, 128, 64, 8, 3),
-    "gram": Tile(128, 128, 64, 8, 3),
-    "polynomial": Tile(128, 128, 64, 8, 3),
-    "iterate": Tile(128, 128, 64, 8, 3),
+    "features": Tile(128, 64, 64, 4, 3),
+    "features of all gradients": Tile(64, 64, 64, 4, 3),
+    "outer": Tile(128, 128, 64, 4, 3),
+    "outer of keys": Tile(128, 128, 32, 4, 4),
+    "outer of rated keys": Tile(128, 128, 32, 8, 4, 3),
+    "project": Tile(64, 128, 32, 4, 4, 3),
+    "symmetric": Tile(128, 128, 64, 8, 3),
+    "symmetric, few matrices": Tile(64, 64, 64, 4, 4),
+    "iterate": Tile(128, 128, 64, 4, 3),
 }
-OPERANDS = {"features": (1, 2), "backward_features": (2, 3)}
+OPERANDS = {"features": (1, 2), "features of all gradients": (1, 2)}
 """How many row tiles and column tiles a stage holds, where it is not one of each."""
 
 

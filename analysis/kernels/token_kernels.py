@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from analysis.kernels.arithmetic import address, contract, follow, load_tile, narrow, product, silu_parts
+from analysis.kernels.arithmetic import address, contract, load_tile, narrow, product, silu_parts
 
 
 @triton.jit
@@ -60,7 +60,6 @@ def features_kernel(
 
     With r = v W_out^T these are u = rate r silu(a) for W_up and g = rate r b silu'(a) for W_gate (a, b the two products).
     """
-    follow()
     col_tiles = tl.cdiv(hidden, COLS)
     z, chunk = tl.program_id(1), tl.program_id(2)
     count = tl.minimum(length, stop - start - chunk * length)
@@ -159,7 +158,6 @@ def outer_kernel(
     KIND 'linear': (rate k)^T v. KIND 'last': h^T v from scratch. KIND 'all': program axis 1 counts gate, up, last; the
     first two are k^T g and k^T u and go to `other`. TURNED outputs are stored transposed.
     """
-    follow()
     problem, z = tl.program_id(1) // total_z, tl.program_id(1) % total_z
     chunk, split = tl.program_id(2) // SPLIT, tl.program_id(2) % SPLIT
     batch, head = (z // heads).to(tl.int64), (z % heads).to(tl.int64)
@@ -235,7 +233,6 @@ def project_kernel(
 
     x comes from the table (X a slot) or from scratch [chunk, z, length, width] (X negative).
     """
-    follow()
     col_tiles = tl.cdiv(values, COLS * PARTS)
     row = tl.program_id(0) // col_tiles
     z = tl.program_id(1)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from analysis.kernels import signature as slots
 from analysis.kernels import token_kernels as kernels
-from analysis.kernels.arithmetic import LAUNCH
 from analysis.kernels.matrices import TRITON_TYPES, Group
 from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Signature
@@ -56,7 +55,9 @@ class TokenLaunches:
     ) -> None:
         """Hidden features into scratch; kind 'read' of the queries, 'last' of the keys with rate, 'all' with gradients."""
         sign, plan, full = self.sign, self.plan, kind == "all"
-        tile = self._tile("backward_features" if full else "features", span.length, sign.hidden, sign.width)
+        tile = self._tile(
+            "features of all gradients" if full else "features", span.length, sign.hidden, sign.width
+        )
         tiles = triton.cdiv(span.length, tile.rows) * triton.cdiv(sign.hidden, tile.cols)
         x_slot, strides = (slots.Q, sign.q) if kind == "read" else (slots.K, sign.k)
         kernels.features_kernel[(tiles, sign.total_z, span.chunks)](
@@ -69,7 +70,7 @@ class TokenLaunches:
             DTYPE=TRITON_TYPES[sign.dtype], ROWS=tile.rows, COLS=tile.cols, DEPTH=tile.depth,
             EVEN_T=span.is_even(tile.rows), EVEN_X=sign.width % tile.depth == 0,
             EVEN_H=sign.hidden % tile.cols == 0, EVEN_V=sign.values % tile.depth == 0,
-            num_warps=tile.warps, num_stages=tile.stages, **LAUNCH,
+            num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
 
     def outer(
@@ -80,7 +81,9 @@ class TokenLaunches:
         kind = "linear" if plan.network == "linear" else "all" if plan.moves_all else "last"
         rows = sign.width if kind == "linear" else max(sign.hidden, sign.width if kind == "all" else 0)
         cols = max(sign.values, sign.hidden if kind == "all" else 0)
-        tile = self._tile("outer", rows, cols, span.length)
+        rate = self.slots.get("w_out", -1) if kind == "linear" else -1
+        kernel = "outer" if kind != "linear" else "outer of keys" if rate < 0 else "outer of rated keys"
+        tile = self._tile(kernel, rows, cols, span.length)
         widths = (sign.width, sign.hidden, sign.values)
         if any(width % (tile.cols * tile.parts) for width in widths):
             tile = replace(tile, parts=1)
@@ -93,12 +96,12 @@ class TokenLaunches:
             span.start, span.stop, span.length, sign.width, sign.hidden, sign.values,
             scratch.stride(0), col_tiles, -plan.scale,
             out.stride(0), out.stride(1), other.stride(0), other.stride(1),
-            K=slots.K, V=slots.V, RATE=self.slots.get("w_out", -1) if kind == "linear" else -1, MEAN=plan.is_mean,
+            K=slots.K, V=slots.V, RATE=rate, MEAN=plan.is_mean,
             KIND=kind, SPLIT=split, OUT_TURNED=groups["w_out"].turned,
             OTHER_TURNED=groups["w_gate"].turned if kind == "all" else False, DTYPE=TRITON_TYPES[sign.dtype],
             ROWS=tile.rows, COLS=tile.cols, PARTS=tile.parts, DEPTH=tile.depth, EVEN_T=span.is_even(split * tile.depth),
             EVEN=all(width % side == 0 for width in widths for side in (tile.rows, tile.cols * tile.parts)),
-            num_warps=tile.warps, num_stages=tile.stages, **LAUNCH,
+            num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
 
     def project(
@@ -116,5 +119,5 @@ class TokenLaunches:
             X=slots.Q if scratch is None else -1, OUT=slots.OUT, DTYPE=TRITON_TYPES[sign.dtype],
             ROWS=tile.rows, COLS=tile.cols, PARTS=tile.parts, DEPTH=tile.depth, EVEN_T=span.is_even(tile.rows),
             EVEN_X=width % tile.depth == 0, EVEN_V=sign.values % tile.cols == 0,
-            num_warps=tile.warps, num_stages=tile.stages, **LAUNCH,
+            num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip

@@ -26,8 +26,8 @@ FAULTS = {
     "a mean that is a sum": ("token", "return scale / count", "return scale", MEAN),
     "a sum whose factor is lost": (
         "token",
-        "accumulator *= loss_factor",
-        "factor = loss_factor",
+        "tl.store(into + offsets, part * factor",
+        "tl.store(into + offsets, part",
         LADDER["v6"],
     ),
     "the tail mask of the parts": (
@@ -112,7 +112,11 @@ def planted(kind: str, right: str, wrong: str, folder) -> object:
 def test_a_planted_fault_is_found(fault, tmp_path, monkeypatch):
     kind, right, wrong, spec = FAULTS[fault]
     importlib.import_module(TARGETS[kind])
-    sizes = {"width": 20, "hidden": 20, "values": 18, "heads": 1}
+    # one tile of sixteen is quick; the faults of a network without hidden layer need several, and turned matrices
+    is_linear = spec.network.kind == "linear"
+    sizes = (
+        {"width": 20, "hidden": 20, "values": 18} if is_linear else {"width": 12, "hidden": 12, "values": 12}
+    )
     module = planted(kind, right, wrong, tmp_path)
     monkeypatch.setattr(sys.modules[TARGETS[kind]], "kernels", module)
     if kind == "matrix":
@@ -122,6 +126,6 @@ def test_a_planted_fault_is_found(fault, tmp_path, monkeypatch):
 
 
 def test_the_kernels_without_a_fault_agree():
-    sizes = {"width": 20, "hidden": 20, "values": 18, "heads": 1}
+    sizes = {"width": 20, "hidden": 20, "values": 18}
     for spec in (BASE, MEAN, LADDER["v5"]):
         assert max(errors(spec, torch.float32, **sizes).values()) < 1e-4
