@@ -161,7 +161,8 @@ def _cell(entry: tuple[Claim, Verdict] | None) -> str:
     lines = [f"<b>{MARKS[verdict.verdict]} {verdict.verdict}</b> {link}"]
     lines += [f"<small>Here: {html.escape(here)}.</small>"] if here else []
     lines += [f"<small>Published: {html.escape(claim.published)}.</small>"]
-    return f"<td id='{claim.anchor}' class='verdict-{verdict.verdict.replace(" ", "-")}'>{'<br>'.join(lines)}</td>"
+    kind = verdict.verdict.replace(" ", "-")
+    return f"<td id='{claim.anchor}' class='verdict-{kind}'>{'<br>'.join(lines)}</td>"
 
 
 def summary(values: Sequence[float]) -> str:
