@@ -47,6 +47,14 @@ def gate_and_up(
 
 
 @triton.jit
+def store_factors(into, plane, mask, a, b, r, up, gate, DTYPE: tl.constexpr):
+    """Store u = up r silu(a) and g = gate r b silu'(a), what multiplies x in the gradients of W_up and W_gate."""
+    swish, slope = silu_parts(a)
+    tl.store(into + plane, narrow(up[:, None] * r * swish, DTYPE), mask=mask)
+    tl.store(into + 2 * plane, narrow(gate[:, None] * r * b * slope, DTYPE), mask=mask)
+
+
+@triton.jit
 def features_kernel(
     table, w_gate, w_up, w_out, scratch,
     heads, total_z, x_b, x_h, x_t, v_b, v_h, v_t, rate_b, rate_h, rate_t,
@@ -56,10 +64,7 @@ def features_kernel(
     ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
     EVEN_T: tl.constexpr, EVEN_X: tl.constexpr, EVEN_H: tl.constexpr, EVEN_V: tl.constexpr,
 ):  # fmt: skip
-    """h = silu(x W_gate) * (x W_up), times its rate if RATED; FULL also writes what multiplies x in the other gradients.
-
-    With r = v W_out^T these are u = rate r silu(a) for W_up and g = rate r b silu'(a) for W_gate (a, b the two products).
-    """
+    """h = silu(x W_gate) * (x W_up), times its rate if RATED; FULL also stores `store_factors` with r = v W_out^T."""
     col_tiles = tl.cdiv(hidden, COLS)
     z, chunk = tl.program_id(1), tl.program_id(2)
     count = tl.minimum(length, stop - start - chunk * length)
@@ -68,27 +73,13 @@ def features_kernel(
     in_chunk, in_hidden = position < count, unit < hidden
     token = (start + chunk * length + position).to(tl.int64)
     batch, head = (z // heads).to(tl.int64), (z % heads).to(tl.int64)
-
     x = address(table, X, DTYPE) + batch * x_b + head * x_h + token[:, None] * x_t
     at = chunk * w_chunk + z.to(tl.int64) * width * hidden + unit[None, :]
     zero = tl.zeros((ROWS, COLS), tl.float32)
     a, b = gate_and_up(
-        x,
-        w_gate + at,
-        w_up + at,
-        hidden,
-        zero,
-        zero,
-        width,
-        in_chunk,
-        in_hidden,
-        DEPTH,
-        EVEN_T,
-        EVEN_X,
-        EVEN_H,
-    )
-    swish, slope = silu_parts(a)
-    h = swish * b
+        x, w_gate + at, w_up + at, hidden, zero, zero, width, in_chunk, in_hidden, DEPTH, EVEN_T, EVEN_X, EVEN_H
+    )  # fmt: skip
+    h = silu_parts(a)[0] * b
     factor = loss_factor(scale, count, MEAN)
     if RATED:
         h *= token_rate(table, RATE_OUT, z, heads, token, rate_b, rate_h, rate_t, in_chunk, factor)[:, None]
@@ -103,8 +94,7 @@ def features_kernel(
         r = contract(v, 1, w, 1, zero, values, in_chunk, in_hidden, DEPTH, EVEN_T, EVEN_H, EVEN_V)
         up = token_rate(table, RATE_UP, z, heads, token, rate_b, rate_h, rate_t, in_chunk, factor)
         gate = token_rate(table, RATE_GATE, z, heads, token, rate_b, rate_h, rate_t, in_chunk, factor)
-        tl.store(into + plane, narrow(up[:, None] * r * swish, DTYPE), mask=mask)
-        tl.store(into + 2 * plane, narrow(gate[:, None] * r * b * slope, DTYPE), mask=mask)
+        store_factors(into, plane, mask, a, b, r, up, gate, DTYPE)
 
 
 @triton.jit
@@ -136,10 +126,10 @@ def weighted_outer(
 
 
 @triton.jit
-def store_gradient(into, part, i, j, rows, cols, turned, factor):
+def store_gradient(into, part, i, j, rows, cols, turned):
     """Store one tile of a gradient, transposed where the matrix is turned."""
     offsets = tl.where(turned, j[None, :] * rows + i[:, None], i[:, None] * cols + j[None, :])
-    tl.store(into + offsets, part * factor, mask=(i < rows)[:, None] & (j < cols)[None, :])
+    tl.store(into + offsets, part, mask=(i < rows)[:, None] & (j < cols)[None, :])
 
 
 @triton.jit
@@ -154,9 +144,7 @@ def outer_kernel(
     EVEN_T: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Gradients of one chunk as outer products over its tokens, the tokens cut into SPLIT parts that are added later.
-
-    KIND 'linear': (rate k)^T v. KIND 'last': h^T v from scratch. KIND 'all': program axis 1 counts gate, up, last; the
-    first two are k^T g and k^T u and go to `other`. TURNED outputs are stored transposed.
+    KIND 'linear': (rate k)^T v. 'last': h^T v from scratch. 'all': axis 1 counts gate, up, last; k^T g, k^T u go to `other`.
     """
     problem, z = tl.program_id(1) // total_z, tl.program_id(1) % total_z
     chunk, split = tl.program_id(2) // SPLIT, tl.program_id(2) % SPLIT
@@ -169,9 +157,8 @@ def outer_kernel(
     if KIND != "linear":
         hiddens = scratch + (chunk * total_z + z).to(tl.int64) * length * hidden
         left, left_t, rows = hiddens, hidden, hidden
-    into = (
-        out + split.to(tl.int64) * out_split + chunk.to(tl.int64) * out_chunk + z.to(tl.int64) * rows * cols
-    )
+    into = out + split.to(tl.int64) * out_split + chunk.to(tl.int64) * out_chunk
+    into += z.to(tl.int64) * rows * cols
     turned = OUT_TURNED
     if KIND == "all":  # noqa: SIM102 - one condition is known at compile time, the other is not
         if problem < 2:
@@ -184,18 +171,17 @@ def outer_kernel(
     i = (tl.program_id(0) // col_tiles) * ROWS + tl.arange(0, ROWS)
     j = (tl.program_id(0) % col_tiles) * COLS * PARTS + tl.arange(0, COLS)
     part = tl.cdiv(length, SPLIT * DEPTH) * DEPTH
-    last = tl.minimum(count, (split + 1) * part)
     first_part, second_part, third_part = weighted_outer(
-        table, left, left_t, right, right_t, begin, split * part, last, z, heads, rate_b, rate_h, rate_t,
-        i, j, i < rows, j < cols, tl.zeros((ROWS, COLS), tl.float32),
-        RATE, DTYPE, COLS, PARTS, DEPTH, EVEN_T, EVEN,
+        table, left, left_t, right, right_t, begin, split * part, tl.minimum(count, (split + 1) * part),
+        z, heads, rate_b, rate_h, rate_t, i, j, i < rows, j < cols,
+        tl.zeros((ROWS, COLS), tl.float32), RATE, DTYPE, COLS, PARTS, DEPTH, EVEN_T, EVEN,
     )  # fmt: skip
     factor = loss_factor(scale, count, MEAN) if KIND == "linear" else 1.0
-    store_gradient(into, first_part, i, j, rows, cols, turned, factor)
+    store_gradient(into, first_part * factor, i, j, rows, cols, turned)
     if PARTS > 1:
-        store_gradient(into, second_part, i, j + COLS, rows, cols, turned, factor)
+        store_gradient(into, second_part * factor, i, j + COLS, rows, cols, turned)
     if PARTS > 2:
-        store_gradient(into, third_part, i, j + 2 * COLS, rows, cols, turned, factor)
+        store_gradient(into, third_part * factor, i, j + 2 * COLS, rows, cols, turned)
 
 
 @triton.jit

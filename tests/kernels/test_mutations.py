@@ -15,7 +15,7 @@ MEAN = LADDER["v6"].edit(loss=DotProduct(reduction=Reduction.MEAN), tail=Tail.UP
 FAULTS = {
     "gate gradient without the other branch": ("token", "r * b * slope", "r * slope", BASE),
     "up gradient without the gate": ("token", "r * swish, DTYPE", "r, DTYPE", BASE),
-    "silu without its input": ("token", "h = swish * b", "h = a * b", LADDER["v2"]),
+    "silu without its input": ("token", "h = silu_parts(a)[0] * b", "h = a * b", LADDER["v2"]),
     "rates of the wrong sign": (
         "token",
         "mask=mask, other=0.0) * factor",
@@ -26,8 +26,8 @@ FAULTS = {
     "a mean that is a sum": ("token", "return scale / count", "return scale", MEAN),
     "a sum whose factor is lost": (
         "token",
-        "tl.store(into + offsets, part * factor",
-        "tl.store(into + offsets, part",
+        "first_part * factor",
+        "first_part",
         LADDER["v6"],
     ),
     "the tail mask of the parts": (
@@ -36,7 +36,7 @@ FAULTS = {
         "inside = t < last_token - 1",
         LADDER["v6"],
     ),
-    "a split that is lost": ("token", "begin, split * part, last", "begin, part, last", BASE.edit(chunk=16)),
+    "a split that is lost": ("token", "begin, split * part,", "begin, part,", BASE.edit(chunk=16)),
     "one state for all chunks": (
         "token",
         "tl.minimum(chunk, w_last)",
