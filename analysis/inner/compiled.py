@@ -37,7 +37,9 @@ def run_compiled(
         UnsupportedSpecError: inner losses were asked for; they are read once, by the recurrent backend.
     """
     if measure:
-        raise UnsupportedSpecError("the compiled backend needs measure=False, received True; use 'recurrent'.")
+        raise UnsupportedSpecError(
+            "the compiled backend needs measure=False, received True; use 'recurrent'."
+        )
     result = run_recurrent(
         spec,
         inputs,

@@ -131,6 +131,25 @@ def _arm_row(reference: Record, record: Record) -> dict[str, Any]:
     }
 
 
+def arm_table(rows: Rows) -> Any:
+    """Return the rows of `arms` as a readable table: value, and the paired change with its interval."""
+    import pandas as pd
+
+    return (
+        pd.DataFrame(
+            {
+                "model": row["family"],
+                "run": row["arm"],
+                row["metric"]: f"{row['value']:.2f}",
+                "change, paired": f"{row['change']:+.2f} [{row['change low']:+.2f}, {row['change high']:+.2f}] {row['change unit']}",
+            }
+            for row in rows
+        )
+        .fillna("")
+        .set_index(["model", "run"])
+    )
+
+
 MEASURES = {
     "classifier_accuracy": ("classifier accuracy", 0.5),
     "mmd": ("MMD²", 0.0),

@@ -44,19 +44,20 @@ def change(before: Record, after: Record) -> Change:
             f"a paired change needs one metric on the same data, received {before.metric} and {after.metric}; "
             "measure both on one task."
         )
-    sides = [record.extra.get("per_example") for record in (before, after)]
-    if any(side is None for side in sides) or len(sides[0]) != len(sides[1]):
+    sides = [list(record.extra.get("per_example", ())) for record in (before, after)]
+    if not sides[0] or len(sides[0]) != len(sides[1]):
         raise RecordError(
             "a paired change needs records with the same examples, received others; measure both again."
         )
-    differences = np.asarray(sides[1]) - np.asarray(sides[0])
+    differences = np.asarray(sides[1], dtype=np.float64) - np.asarray(sides[0], dtype=np.float64)
     found = interval(differences, "bootstrap") if len(differences) > 1 else None
-    ends = (found.mean, found.low, found.high) if found else (float(differences[0]),) * 3
+    value, low, high = (found.mean, found.low, found.high) if found else (float(differences[0]),) * 3
     if before.metric == "perplexity":
-        return Change(*(100 * math.expm1(end) for end in ends), "% perplexity")
+        value, low, high = (100 * math.expm1(end) for end in (value, low, high))
+        return Change(value, low, high, "% perplexity")
     if before.metric == "top1":
-        return Change(*(100 * end for end in ends), "points")
-    return Change(*ends, before.unit)
+        return Change(100 * value, 100 * low, 100 * high, "points")
+    return Change(value, low, high, before.unit)
 
 
 def one(records: Iterable[Record], metric: str, **parameters: Any) -> Record:
