@@ -135,19 +135,20 @@ def arm_table(rows: Rows) -> Any:
     """Return the rows of `arms` as a readable table: value, and the paired change with its interval."""
     import pandas as pd
 
-    return (
-        pd.DataFrame(
-            {
-                "model": row["family"],
-                "run": row["arm"],
-                row["metric"]: f"{row['value']:.2f}",
-                "change, paired": f"{row['change']:+.2f} [{row['change low']:+.2f}, {row['change high']:+.2f}] {row['change unit']}",
-            }
-            for row in rows
-        )
-        .fillna("")
-        .set_index(["model", "run"])
-    )
+    def moved(row: Mapping[str, Any]) -> str:
+        interval = f"[{row['change low']:+.2f}, {row['change high']:+.2f}]"
+        return f"{row['change']:+.2f} {interval} {row['change unit']}"
+
+    cells = [
+        {
+            "model": row["family"],
+            "run": row["arm"],
+            row["metric"]: f"{row['value']:.2f}",
+            "change, paired": moved(row),
+        }
+        for row in rows
+    ]
+    return pd.DataFrame(cells).fillna("").set_index(["model", "run"])
 
 
 MEASURES = {
