@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.publish import published
@@ -142,39 +142,38 @@ def ladder(records: Sequence[Record], rows: Rows) -> Figure:
 
 
 def by_position(records: Sequence[Record], variants: Sequence[str], width: int = 64) -> tuple[Figure, Rows]:
-    """Draw the language model's perplexity against the position in the sequence, variants and seeds averaged (Figure 3)."""
+    """Draw the language model's perplexity against the position in the sequence, seeds averaged (Figure 3).
+
+    Variants without records are left out; one that was trained for fewer steps than the longest says so in its label.
+    """
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(DOUBLE_COLUMN * 0.85, 2.8))
+    mine = select(records, question="evaluation", metric="loss", parameters={"family": "lact_lm"})
+    longest = max((record.parameters["training_steps"] or 0 for record in mine), default=0)
     rows: Rows = []
     for variant in variants:
-        found = select(
-            records, question="retrained", metric="loss", parameters={"family": "lact_lm", "variant": variant}
-        )
-        curves = [record.extra["by_position"] for record in found if "by_position" in record.extra]
-        if not curves:
+        found = [r for r in select(mine, parameters={"variant": variant}) if "by_position" in r.extra]
+        if not found:
             continue
-        length = min(len(curve) for curve in curves)
-        points = []
-        for start in range(0, length - width + 1, width):
-            losses = [sum(curve[start : start + width]) / width for curve in curves]
-            points.append((start + width / 2, math.exp(sum(losses) / len(losses))))
-            rows.append(
-                {
-                    "variant": NAMES[variant],
-                    "position": start + width / 2,
-                    "perplexity": points[-1][1],
-                    "seeds": len(curves),
-                }
-            )
-        known = variant in {rung.key for rung in RUNGS}
-        style = (
-            look(variant).line()
-            if known
-            else look({"frozen": "no update", "ascent": "ascent", "q_is_k": "query from key"}[variant]).line()
-        )
-        axes.plot(*zip(*points, strict=True), **{**style, "label": NAMES[variant], "markersize": 3})
+        steps = found[0].parameters["training_steps"]
+        label = NAMES[variant] + (f" ({steps} steps)" if steps and steps < longest else "")
+        points = list(_windows([record.extra["by_position"] for record in found], width))
+        rows += [{"variant": label, "position": x, "perplexity": y, "seeds": len(found)} for x, y in points]
+        style = look(_LOOKS.get(variant, variant)).line()
+        axes.plot(*zip(*points, strict=True), **{**style, "label": label, "markersize": 3})
     axes.set_xlabel("position in the sequence (tokens)")
     axes.set_ylabel("perplexity")
-    figure.legend(loc="outside right center")
+    if rows:
+        figure.legend(loc="outside right center")
     return figure, rows
+
+
+_LOOKS = {"frozen": "no update", "ascent": "ascent", "q_is_k": "query from key"}
+
+
+def _windows(curves: Sequence[Sequence[float]], width: int) -> Iterator[tuple[float, float]]:
+    """Yield the middle of every window and the perplexity in it, the losses of all curves averaged."""
+    for start in range(0, min(len(curve) for curve in curves) - width + 1, width):
+        losses = [sum(curve[start : start + width]) / width for curve in curves]
+        yield start + width / 2, math.exp(sum(losses) / len(losses))

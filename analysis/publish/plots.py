@@ -77,6 +77,9 @@ def _bars(records: Sequence[Record]) -> list[list[float]]:
     return [low, high]
 
 
+SPREAD = 3
+"""Perplexities further apart than this factor are drawn on a logarithmic axis."""
+
 ARM_LOOKS = {
     "as trained": "Baseline",
     "ascent": "ascent",
@@ -107,6 +110,10 @@ def arms(records_by_family: Mapping[str, Sequence[Record]]) -> tuple[Figure, Row
         axes.set_ylim(len(found) - 0.5, -0.5)
         axes.set_title(TITLES.get(family, family))
         axes.set_xlabel(METRICS.get(found[0].metric, found[0].metric))
+        if found[0].metric == "perplexity" and max(r.value for r in found) > SPREAD * min(
+            r.value for r in found
+        ):
+            axes.set_xscale("log")
         axes.axvline(found[0].value, color=INK, linewidth=0.6, linestyle=":")
     return figure, rows
 
@@ -121,6 +128,7 @@ def _arm_row(reference: Record, record: Record) -> dict[str, Any]:
         "family": TITLES.get(record.parameters["family"], record.parameters["family"]),
         "arm": record.parameters["arm"],
         "metric": record.metric,
+        "unit": record.unit,
         "value": record.value,
         "low": record.ci_low,
         "high": record.ci_high,
@@ -148,7 +156,7 @@ def arm_table(rows: Rows) -> Any:
         }
         for row in rows
     ]
-    return pd.DataFrame(cells).fillna("").set_index(["model", "run"])
+    return pd.DataFrame(cells).set_index(["model", "run"])
 
 
 MEASURES = {
@@ -216,8 +224,10 @@ def embeddings(layers: Mapping[str, Mapping[str, Any]]) -> tuple[Figure, Rows]:
                 mark_rows(drawn, len(rows), len(rows) + len(points))
                 rows += _embedded(embedding, points, {"layer": layer, "pair": pair, "cloud": name})
         panels[0, column].set_title(layer)
-    for line in panels:
-        line[-1].legend(markerscale=3, loc="upper right", handletextpad=0.1)
+    above, below = (panels[row, 0].get_legend_handles_labels() for row in range(2))
+    marks, names = above[0] + below[0], above[1] + below[1]
+    if names:
+        figure.legend(marks, names, loc="outside lower center", ncols=4, markerscale=3, handletextpad=0.1)
     return figure, rows
 
 

@@ -17,7 +17,9 @@ WIDE = 8  # columns; wider tables are set smaller on paper
 def set_tables(content: str) -> str:
     """Return HTML in which every table is set in the report's way; what is not a table stays as it is."""
     content = _SCOPED.sub("", content).replace(' border="1"', "").replace(' style="text-align: right;"', "")
-    return _TABLE.sub(lambda match: _boxed(_aligned(_without_row_numbers(_headed(match.group())))), content)
+    return _TABLE.sub(
+        lambda match: _boxed(_aligned(_without_row_numbers(_one_head(_headed(match.group()))))), content
+    )
 
 
 def _headed(table: str) -> str:
@@ -26,6 +28,23 @@ def _headed(table: str) -> str:
     if "<thead" in table or first is None or {tag for tag, *_ in _CELL.findall(first.group())} != {"th"}:
         return table
     return table.replace(first.group(), f"<thead>{first.group()}</thead>", 1)
+
+
+def _one_head(table: str) -> str:
+    """Put the names of the index, which pandas sets in a row of their own, into the blank cells of the row above."""
+    head = re.search(r"<thead\b[^>]*>.*?</thead>", table, re.DOTALL)
+    rows = _ROW.findall(head.group()) if head else []
+    if head is None or len(rows) != 2 or "span=" in head.group():
+        return table
+    upper, lower = ([_text(cell[2]) for cell in _CELL.findall(row)] for row in rows)
+    if len(upper) != len(lower) or any(
+        bool(over) == bool(under) for over, under in zip(upper, lower, strict=True)
+    ):
+        return table
+    cells = "".join(
+        f"<th>{html.escape(over or under)}</th>" for over, under in zip(upper, lower, strict=True)
+    )
+    return table.replace(head.group(), f"<thead><tr>{cells}</tr></thead>", 1)
 
 
 def _boxed(table: str) -> str:
