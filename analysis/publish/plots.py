@@ -224,10 +224,14 @@ def embeddings(layers: Mapping[str, Mapping[str, Any]]) -> tuple[Figure, Rows]:
                 mark_rows(drawn, len(rows), len(rows) + len(points))
                 rows += _embedded(embedding, points, {"layer": layer, "pair": pair, "cloud": name})
         panels[0, column].set_title(layer)
-    above, below = (panels[row, 0].get_legend_handles_labels() for row in range(2))
-    marks, names = above[0] + below[0], above[1] + below[1]
-    if names:
-        figure.legend(marks, names, loc="outside lower center", ncols=4, markerscale=3, handletextpad=0.1)
+    shown: dict[str, Any] = {}  # one mark a cloud, from the first layer that shows it
+    for axes in panels.flat:
+        for mark, name in zip(*axes.get_legend_handles_labels(), strict=True):
+            shown.setdefault(name, mark)
+    if shown:
+        figure.legend(
+            shown.values(), shown, loc="outside lower center", ncols=4, markerscale=3, handletextpad=0.1
+        )
     return figure, rows
 
 
