@@ -252,7 +252,7 @@ def mismatched(family: Family, pair: str) -> Decide:
         )
         seeds = len({seed for row in rows for seed in row.seeds})
         clear = sum(a > ACCURACY_FLOOR and p < 0.01 for a, p in zip(accuracy, p_values, strict=True))
-        reason = f"{clear} of {len(accuracy)} layers are told apart with accuracy above {ACCURACY_FLOOR} and p < 0.01"
+        reason = f"{clear} of {len(accuracy)} layers (all seeds) are told apart: accuracy above {ACCURACY_FLOOR}, p < 0.01"
         verdict = REPRODUCED if clear == len(accuracy) else OPEN if clear else FAILED
         return Verdict(verdict, measured, reason, seeds)
 
