@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from analysis.errors import RecordError
@@ -37,6 +39,25 @@ def test_several_rows_of_one_run_come_back_in_order(tmp_path):
     assert [row.metric for row in again] == ["b", "a", "c"]
     store.path(rows[0].key).unlink()
     assert store.cached_all({"x": 1}, lambda: rows) == tuple(rows)
+
+
+def test_a_value_measured_again_under_other_code_is_not_quoted_as_the_former_one(tmp_path):
+    former, changed = Store(tmp_path, {"code": "former"}), Store(tmp_path, {"code": "changed"})
+    assert former.cached({"x": 1}, lambda: make(value=0.25)).value == 0.25
+    assert changed.cached({"x": 1}, lambda: make(value=0.75)).value == 0.75
+    assert former.cached({"x": 1}, lambda: make(value=0.25)).value == 0.25
+    assert former.cached({"x": 1}, lambda: pytest.fail("computed again")).value == 0.25
+
+
+def test_an_entry_without_digests_is_computed_once_more(tmp_path):
+    store = Store(tmp_path, ENVIRONMENT)
+    store.cached({"x": 1}, make)
+    (entry,) = (tmp_path / "runs").iterdir()
+    run = json.loads(entry.read_text())
+    del run["contents"]
+    entry.write_text(json.dumps(run))
+    assert store.cached({"x": 1}, lambda: make(value=0.75)).value == 0.75
+    assert store.cached({"x": 1}, lambda: pytest.fail("computed again")).value == 0.75
 
 
 @pytest.mark.parametrize("result", [None, [], [3]])

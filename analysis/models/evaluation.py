@@ -116,7 +116,8 @@ _METRICS: dict[Family, tuple[Metric, ...]] = {
             "psnr",
             None,
             lambda x: x,
-            "mean over scenes of the mean over target views of -10 log10(MSE)",
+            "mean over scenes of the mean over target views of -10 log10(MSE), images clamped to 0..1, all pixels with the "
+            "background of the data and no mask, in float32 or wider",
         ),
     ),
     Family.VITTT: (

@@ -137,8 +137,9 @@ def mismatch(
         "variant": variant_of(module),
         "loop": loop or next(iter(module.loops)),
         "vectors": vectors,
+        "permutations": permutations,
     }
-    inputs = {**base, **settings, "permutations": permutations, "code": code_digest()}
+    inputs = {**base, **settings, "code": code_digest()}
 
     def compute() -> list[Record]:
         rows = []

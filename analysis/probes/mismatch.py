@@ -22,7 +22,8 @@ class Mismatch:
     Attributes:
         classifier_accuracy: cross-validated accuracy of telling the clouds apart (0.5: indistinguishable).
         mmd: unbiased squared maximum mean discrepancy with a Gaussian kernel of median width (0: same distribution).
-        mmd_p_value: share of random relabellings with an MMD at least as large.
+        mmd_p_value: share of random relabellings with an MMD at least as large, as if vectors were independent. Those of
+            one example are not, and never below 1 / (1 + permutations): a small value alone is weak evidence.
         centroid_cosine: cosine of the angle between the two means (1: same direction).
         neighbour_overlap: share of foreign points among nearest neighbours over the share expected of mixed clouds (1: mixed).
         samples: vectors per cloud.

@@ -112,7 +112,8 @@ def query_to_key(host: AnyHost, task: Task, *, store: Store | None = None) -> Re
 def feeding(host: AnyHost, task: Task, *, store: Store | None = None) -> Records:
     """Feed the inner loop of a frozen host with wrong pairs: values of shuffled tokens, keys and values of another example.
 
-    If the state carried no information about the example, neither would hurt more than no update at all.
+    If the state carried nothing about the example, the pairs of another one would do as well as its own. Values are shuffled
+    over the whole sequence: a language model is then fed values of later tokens too, view synthesis those of target views.
     """
     question = "wrong pairs for the inner loop of the frozen model"
     own = [site for site in host.sites() if "attention" not in site]

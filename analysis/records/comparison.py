@@ -30,11 +30,13 @@ class Change:
         return self.low > 0 or self.high < 0
 
     def __str__(self) -> str:
+        if math.isnan(self.value):
+            return "diverged"
         return f"{self.value:+.2f} [{self.low:+.2f}, {self.high:+.2f}] {self.unit}"
 
 
 def change(before: Record, after: Record) -> Change:
-    """Return the change of the task metric: % of perplexity, dB of PSNR, points of top-1.
+    """Return the change of the task metric: % of perplexity, dB of PSNR, points of top-1; NaN where a run diverged.
 
     Raises:
         RecordError: the records hold no per-example values, or measured different examples or metrics.
@@ -50,14 +52,27 @@ def change(before: Record, after: Record) -> Change:
             "a paired change needs records with the same examples, received others; measure both again."
         )
     differences = np.asarray(sides[1], dtype=np.float64) - np.asarray(sides[0], dtype=np.float64)
-    found = interval(differences, "bootstrap") if len(differences) > 1 else None
-    value, low, high = (found.mean, found.low, found.high) if found else (float(differences[0]),) * 3
+    value, low, high = _interval(differences)
     if before.metric == "perplexity":
-        value, low, high = (100 * math.expm1(end) for end in (value, low, high))
+        value, low, high = (float(100 * _relative_growth(end)) for end in (value, low, high))
         return Change(value, low, high, "% perplexity")
     if before.metric == "top1":
         return Change(100 * value, 100 * low, 100 * high, "points")
     return Change(value, low, high, before.unit)
+
+
+def _interval(differences: np.ndarray) -> tuple[float, float, float]:
+    if not np.isfinite(differences).all():
+        return (math.nan,) * 3
+    if len(differences) < 2:
+        return (float(differences[0]),) * 3
+    found = interval(differences, "bootstrap")
+    return found.mean, found.low, found.high
+
+
+def _relative_growth(log_ratio: float) -> float:
+    with np.errstate(over="ignore"):  # a blown-up loss is an infinite perplexity, which is what happened
+        return float(np.expm1(log_ratio))
 
 
 def one(records: Iterable[Record], metric: str, **parameters: Any) -> Record:

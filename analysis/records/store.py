@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,14 +84,18 @@ class Store:
     ) -> tuple[Record, ...]:
         """Return the records stored for these inputs, or compute and store them; for runs that yield several rows.
 
+        A record that was measured again since, under other code or versions, is not this run's: the run is repeated.
+
         Raises:
             RecordError: a stored record is damaged, or `compute` returned no record.
         """
         entry = self.folder / "runs" / f"{key_of({'inputs': inputs, 'environment': self.environment})}.json"
         if entry.is_file():
-            keys = _keys(entry)
-            if all(key in self for key in keys):
-                return tuple(self.get(key) for key in keys)
+            written = _written(entry)
+            if all(key in self for key, _ in written):
+                found = tuple(self.get(key) for key, _ in written)
+                if [_digest(record) for record in found] == [digest for _, digest in written]:
+                    return found
         records = tuple(compute())
         if not records or not all(isinstance(record, Record) for record in records):
             raise RecordError(
@@ -102,6 +107,7 @@ class Store:
             "inputs": plain(inputs, "inputs"),
             "environment": self.environment,
             "records": [r.key for r in records],
+            "contents": [_digest(r) for r in records],
         }
         _write(entry, encode(run, indent=1) + "\n")
         return records
@@ -132,10 +138,17 @@ def _matches(value: Any, want: Any) -> bool:
     return bool(plain(value) == want)
 
 
-def _keys(entry: Path) -> list[str]:
+def _digest(record: Record) -> str:
+    return hashlib.sha256(record.to_json().encode()).hexdigest()
+
+
+def _written(entry: Path) -> list[tuple[str, str | None]]:
+    """Return key and digest of every record that a run wrote, in order; None where an older entry holds no digest."""
     try:
-        return list(decode(entry.read_text(encoding="utf-8"))["records"])
-    except (OSError, UnicodeDecodeError, RecordError, KeyError, TypeError) as error:
+        run = decode(entry.read_text(encoding="utf-8"))
+        keys = list(run["records"])
+        return list(zip(keys, run.get("contents", [None] * len(keys)), strict=True))
+    except (OSError, UnicodeDecodeError, RecordError, KeyError, TypeError, ValueError) as error:
         raise RecordError(
             f"the cache entry {entry} is damaged ({error}); delete it and run again."
         ) from error

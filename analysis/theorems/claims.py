@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from analysis.errors import InputError
 from analysis.theorems.draws import DRAWS, Sizes, small_sizes
 
 APPROXIMATE = 0.05
@@ -64,7 +65,15 @@ class Sides:
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:
-    """||found - expected|| / ||expected||, the plain difference where nothing is expected, infinity for a NaN."""
+    """||found - expected|| / ||expected||, the plain difference where nothing is expected, infinity for a NaN.
+
+    Raises:
+        InputError: the shapes differ, where broadcasting would compare something else.
+    """
+    if found.shape != expected.shape:
+        raise InputError(
+            f"two sides must have one shape, received {tuple(found.shape)} and {tuple(expected.shape)}; mend the layout."
+        )
     difference, size = (found - expected).detach().norm(), expected.detach().norm()
     error = float(difference / size if size > 1e-12 else difference)
     return float("inf") if error != error else error

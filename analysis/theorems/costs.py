@@ -203,7 +203,7 @@ def _state(sizes: Sizes, seed: int, twin: bool) -> Sides:
 
 def _claim(id: str, statement: str, assumptions: str, check: Callable[[Sizes, int, bool], Sides]) -> Claim:
     return Claim(
-        id, GROUP, statement, assumptions, "section 6.2, appendix H; counted by torch", check, tolerance=0.0
+        id, GROUP, statement, assumptions, "section 6.2, appendix H; counted by torch", check, tolerance=1e-12
     )
 
 

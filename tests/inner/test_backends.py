@@ -273,6 +273,18 @@ def test_huge_steps_stay_finite_and_show_in_the_update_size():
     assert (result.trace.update_norm > 0.5).any()
 
 
+def test_gates_beyond_the_range_of_the_exponential_keep_finite_gradients():
+    spec = InnerLoop(network=SwiGLU(), lr=ConstantRate(1e-9))
+    inputs, weights = draw(spec)
+    far = {**weights, "w_gate": (1e4 * weights["w_gate"]).detach().requires_grad_()}
+    found = [
+        torch.autograd.grad(run(spec, inputs, far, backend).outputs.sum(), far["w_gate"])[0]
+        for backend in ("reference", "recurrent")
+    ]
+    assert torch.isfinite(found[0]).all() and (found[0] != 0).any()
+    torch.testing.assert_close(*found)
+
+
 def test_newton_schulz_in_bfloat16_is_near_the_full_precision():
     spec = LOOPS["lact_lm"]
     inputs, weights = draw(spec, width=8, hidden=8)

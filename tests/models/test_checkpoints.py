@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 import torch
@@ -96,6 +97,14 @@ def test_huggingface_folder(tmp_path, host, shards):
     folder = huggingface(tmp_path / "hf", state(host), shards=shards)
     assert same(load(folder), host)
     assert same(load(next(folder.glob("*.safetensors"))), host)
+
+
+def test_a_language_model_needs_neither_transformers_nor_flash_linear_attention(tmp_path, host, monkeypatch):
+    folder = huggingface(tmp_path / "hf", state(host), {"transformers_version": "4.33.0"})
+    for package in ("transformers", "fla", "flash_attn", "einops"):
+        monkeypatch.setitem(sys.modules, package, None)
+    batch = {"tokens": tokens(1, 40)}
+    assert torch.equal(load(folder)(batch), host.eval()(batch))
 
 
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.", "module._orig_mod."])

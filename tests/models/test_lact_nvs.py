@@ -183,6 +183,24 @@ def test_metrics_are_per_view_and_psnr_is_of_clamped_images():
     assert host.loss(torch.full((1, 1, 3, 8, 8), 1.5), above).item() == 0.25
 
 
+@torch.no_grad()
+def test_psnr_counts_the_background_and_is_never_formed_in_half_precision():
+    host, batch = make_host(), make_batch()
+    batch = {name: tensor.float() for name, tensor in batch.items()}
+    inside = torch.zeros(16, 24, dtype=torch.bool)
+    inside[4:12, 6:18] = True
+    found = {}
+    for name, ground in (("white", 1.0), ("black", 0.0)):
+        targets = torch.where(inside, batch["target_images"], ground)
+        drawn = torch.where(inside, targets + 0.05, 0.8)  # wrong by 0.2 on white, by 0.8 on black
+        found[name] = host.metrics(drawn, {**batch, "target_images": targets})
+        halved = host.metrics(drawn.bfloat16(), {**batch, "target_images": targets.bfloat16()})
+        assert halved["psnr"].dtype == torch.float32
+        assert 0 < (halved["psnr"] - found[name]["psnr"]).abs().max() < 0.2
+        torch.testing.assert_close(found[name]["psnr"], found[name]["psnr_by_view"].mean(1))
+    assert (found["white"]["psnr"] - found["black"]["psnr"]).min() > 10
+
+
 def test_loss_is_the_mean_square_in_the_precision_of_the_output():
     host, batch = make_host(), make_batch()
     output = host(batch)

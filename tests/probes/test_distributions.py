@@ -37,6 +37,12 @@ def test_mismatch_records_every_layer_pair_and_measure(case, store):
     assert {row.parameters["pair"] for row in rows} == {"Q/K", "V/O"}
 
 
+def test_another_number_of_relabellings_is_another_question(language, store):
+    few, more = (mismatch(*language, vectors=40, permutations=n, store=store) for n in (19, 39))
+    assert not {row.key for row in few} & {row.key for row in more}
+    assert mismatch(*language, vectors=40, permutations=19, store=store) == few
+
+
 def test_a_layer_without_spread_is_left_out_and_explained(language, store, monkeypatch):
     host, task = language
     flat = Clouds("layers.0", {kind: np.ones((40, 4)) for kind in "qkvo"})

@@ -10,6 +10,7 @@ from analysis.probes.measure import measure
 from analysis.records import difference
 from analysis.records.comparison import by_parameter, change, one, task_record
 from analysis.spec import Family
+from tests.sample_records import make
 
 
 def test_the_first_step_is_the_host_as_trained_and_zero_steps_is_frozen(case, store):
@@ -37,10 +38,14 @@ def test_more_steps_lower_the_inner_loss(case, store):
 @pytest.mark.parametrize("factor", [1.0, 1e6])
 def test_a_blow_up_shows_in_the_update_size_even_when_outputs_stay_finite(case, store, factor):
     host, task = case
-    rows = paradoxes.inner_steps(host, task, (1,), step_size=factor, store=store)
-    size = one(rows, "update_norm", inner_steps=1)
-    assert math.isfinite(task_record(rows, inner_steps=1).value)
-    assert (size.value > 100) == (factor > 1)
+    counts = (1, 2, 4, 8, 16, 64)
+    rows = paradoxes.inner_steps(host, task, counts, step_size=factor, store=store)
+    sizes = [one(rows, "update_norm", inner_steps=k).value for k in counts]
+    assert sizes == sorted(sizes) and (sizes[0] > 100) == (factor > 1)
+    for k in (0, *counts):
+        assert math.isfinite(task_record(rows, inner_steps=k).value)
+    plain = one(paradoxes.evaluation(host, task, store=store), "inner_loss_after").value
+    assert (one(rows, "inner_loss_after", inner_steps=1).value == plain) == (factor == 1)
 
 
 def test_ascent_raises_the_inner_loss_and_says_that_the_model_was_not_retrained(case, store):
@@ -125,6 +130,18 @@ def test_a_change_needs_the_same_examples(language, store):
     other = paradoxes.evaluation(host, evaluation_task(host, 2, length=64), store=store)
     with pytest.raises(RecordError, match="same data"):
         change(task_record(rows), task_record(other))
+
+
+@pytest.mark.parametrize(("metric", "blown_up"), [("perplexity", [2.0, math.nan]), ("psnr", [math.inf, 1.0])])
+def test_a_run_that_diverged_is_said_to_and_stops_nothing(metric, blown_up):
+    before = make(metric=metric, extra={"per_example": [1.0, 2.0]})
+    moved = change(before, make(metric=metric, diverged=True, extra={"per_example": blown_up}))
+    assert str(moved) == "diverged" and not moved.excludes_zero
+
+
+def test_a_perplexity_beyond_every_number_is_infinite():
+    before, after = (make(metric="perplexity", extra={"per_example": [x, x + 1]}) for x in (1.0, 900.0))
+    assert change(before, after).value == math.inf
 
 
 def test_a_site_that_does_not_exist_is_an_error(language):

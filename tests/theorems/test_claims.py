@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from analysis.errors import InputError
@@ -40,6 +40,10 @@ def table():
 @pytest.mark.parametrize("claim", IDENTITIES, ids=ids(IDENTITIES))
 @few
 @given(sizes=shapes, seed=st.integers(0, 10_000))
+@example(sizes=Sizes(chunks=3, chunk=2, width=2, hidden=7, values=5, heads=3), seed=384)  # large gates
+@example(
+    sizes=Sizes(chunks=3, chunk=3, width=4, hidden=6, values=5, heads=3, batch=1), seed=3
+)  # a third of a FLOP
 def test_identities_hold_at_any_shape(claim, sizes, seed):
     assert claim.error(sizes, seed) <= claim.tolerance, (sizes, seed)
 
@@ -108,6 +112,11 @@ def test_unknown_claims_are_refused_with_the_nearest_name(table):
 def test_a_nan_is_an_error_and_a_zero_reference_is_compared_plainly():
     assert relative_error(torch.tensor([float("nan")]), torch.ones(1)) == float("inf")
     assert relative_error(torch.full((2,), 0.5), torch.zeros(2)) == pytest.approx(0.5 * 2**0.5)
+
+
+def test_sides_of_different_shape_raise_instead_of_broadcasting():
+    with pytest.raises(InputError, match=r"one shape, received \(2, 1, 5\) and \(2, 3, 5\)"):
+        relative_error(torch.ones(2, 1, 5), torch.ones(2, 3, 5))
 
 
 def test_gradients_are_compared_when_leaves_are_given():
