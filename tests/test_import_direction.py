@@ -151,6 +151,26 @@ def test_an_allowed_edge_passes(source, module):
     assert not violations(source, module)
 
 
+INDEPENDENT = {
+    "inner/reference.py": ("analysis.inner.types.", "analysis.spec."),
+    "theorems/formulas.py": ("analysis.spec.", "analysis.theorems.draws."),
+}
+"""Files that a comparison rests on, and all that they may take from this package: types and data, no formula."""
+
+
+def shared(source: str, file: str) -> list[str]:
+    names = [name for node in ast.walk(ast.parse(source)) for name in imported(node, "", False)]
+    return [name for name in names if name.startswith("analysis.") and not name.startswith(INDEPENDENT[file])]
+
+
+@pytest.mark.parametrize("file", INDEPENDENT)
+def test_what_others_are_compared_with_shares_no_formula_with_them(file):
+    source = (PACKAGE / file).read_text(encoding="utf-8")
+    assert not shared(source, file)
+    assert shared(source + "\nfrom analysis.inner.networks import value", file)
+    assert shared(source + "\ndef f():\n    import analysis.inner.updates", file)
+
+
 @pytest.mark.parametrize(
     "module", ["analysis", "analysis.cli", "analysis.records", "analysis.statistics", "analysis.publish"]
 )

@@ -39,9 +39,8 @@ def _f(spec: InnerLoop, w: dict[str, Tensor], x: Tensor, grid: tuple[int, int] |
         return torch.einsum("bhti,bhio->bhto", a, weight)
 
     def swish(a: Tensor) -> Tensor:
-        return (
-            a * (1 + torch.tanh(a / 2)) / 2
-        )  # no exponential: its gradient would overflow where a loop blows up
+        # without an exponential, whose gradient would overflow where a loop blows up
+        return a * (1 + torch.tanh(a / 2)) / 2
 
     if isinstance(spec.network, Linear):
         return linear(x, w["w_out"])

@@ -1,4 +1,4 @@
-"""Parallel prefix scans over chunks, and the coefficient mask of appendix H."""
+"""Parallel prefix scans over chunks."""
 
 from __future__ import annotations
 
@@ -52,18 +52,3 @@ def affine_prefixes(
 
     product, shift = associative_scan(combine, (matrix, offset))
     return product @ start.unsqueeze(-3) + shift
-
-
-def momentum_products(momentum: Float[Tensor, "*batch N"]) -> Float[Tensor, "*batch N N"]:
-    """beta[j, i] = prod_{s=i+1..j} alpha_s for i <= j, 1 on the diagonal, 0 above it (Theorem 3)."""
-    length = momentum.shape[-1]
-    below = torch.ones(length, length, dtype=torch.bool, device=momentum.device).tril(-1)
-    factors = torch.where(below, momentum.unsqueeze(-1), torch.ones_like(momentum).unsqueeze(-1))
-    return factors.cumprod(-2).tril()
-
-
-def accumulation_mask(
-    momentum: Float[Tensor, "*batch N"], rates: Float[Tensor, "*batch N"]
-) -> Float[Tensor, "*batch N N"]:
-    """C[t, i] = sum_{j=i..t} eta_j prod_{s=i+1..j} alpha_s for t >= i, else 0 (appendix H.1)."""
-    return (rates.unsqueeze(-1) * momentum_products(momentum)).cumsum(-2).tril()

@@ -5,6 +5,8 @@
     classification    top-1 accuracy in percent
 
 The interval says how much the value would move with other evaluation examples; it says nothing about other training seeds.
+Examples count as independent. Scenes are resampled whole, with all their views; windows of one text are somewhat alike, so that
+their interval is a little narrow.
 """
 
 from __future__ import annotations

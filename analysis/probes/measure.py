@@ -20,6 +20,7 @@ from analysis.statistics import interval
 
 _PER_EXAMPLE = {"perplexity": "nll", "psnr": "psnr", "top1": "correct"}
 INNER = ("inner_loss_before", "inner_loss_after", "update_norm")
+_INNER_DEFINITION = "mean over tokens, heads and chunks; a layer's loops added; then the mean over layers"
 
 
 class _InnerLosses:
@@ -183,7 +184,7 @@ def _inner_record(base: Mapping[str, Any], kind: str, values: Tensor, by_site: d
         bounds = (found.mean, found.low, found.high)
     else:
         bounds = (float(values.mean()), None, None)
-    return _record(base, kind, "", *bounds, {"by_site": by_site})
+    return _record(base, kind, "", *bounds, {"by_site": by_site, "definition": _INNER_DEFINITION})
 
 
 def _record(

@@ -64,6 +64,11 @@ def evaluation_task(
     return _views(host, count, data) if host.family is Family.LACT_NVS else _classification(host, count, data)
 
 
+def _batch_size(count: int, most: int) -> int:
+    """Return the largest batch size up to `most` that leaves no example alone, where a probe could not take another's pairs."""
+    return next((size for size in range(most, 1, -1) if count % size != 1), most)
+
+
 def _language(host: Host | EditedHost, count: int, data: Path | str | None, length: int | None) -> Task:
     chunk = max([loop.chunk or 0 for loop in host.trained_loops.values()], default=0)
     length = length or max(CONTEXT, 4 * chunk)
@@ -84,7 +89,7 @@ def _language(host: Host | EditedHost, count: int, data: Path | str | None, leng
         description=crops.description,
         digest=crops.digest,
         samples=len(crops),
-        batches=lambda: text.lm_batches(crops, batch_size=8),
+        batches=lambda: text.lm_batches(crops, _batch_size(len(crops), 8)),
         token_bytes=crops.byte_lengths,
     )
 
@@ -97,7 +102,7 @@ def _views(host: Host | EditedHost, count: int, data: Path | str | None) -> Task
         description=f"{found.description}; {INPUT_VIEWS} input and {targets} target views",
         digest=found.digest,
         samples=len(found),
-        batches=lambda: scenes.nvs_batches(found, 16, INPUT_VIEWS, targets),
+        batches=lambda: scenes.nvs_batches(found, _batch_size(len(found), 16), INPUT_VIEWS, targets),
     )
 
 
@@ -133,6 +138,6 @@ def _classification(host: Host | EditedHost, count: int, data: Path | str | None
         description=found.description,
         digest=found.digest,
         samples=len(found),
-        batches=lambda: images.image_batches(found, 100),
+        batches=lambda: images.image_batches(found, _batch_size(len(found), 100)),
         classes=found.classes,
     )

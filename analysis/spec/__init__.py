@@ -34,7 +34,7 @@ from analysis.spec.inner_loop import InnerLoop
 from analysis.spec.presentation import describe, difference, difference_text, from_dict, parse_field, to_dict
 from analysis.spec.presets import PRESETS, baseline
 from analysis.spec.reducibility import Reducibility, ReducibilityClass, reducibility
-from analysis.spec.rungs import RUNGS, Rung, climb, ladder, rung
+from analysis.spec.rungs import RUNGS, Rung, climb, equal_rung, ladder, rung
 
 __all__ = [
     "GLU",
@@ -75,6 +75,7 @@ __all__ = [
     "describe",
     "difference",
     "difference_text",
+    "equal_rung",
     "from_dict",
     "ladder",
     "map_loops",

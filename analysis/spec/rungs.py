@@ -101,6 +101,18 @@ def rung(key: str) -> Rung:
     )
 
 
+def equal_rung(family: Family, key: str) -> str:
+    """Return the rung that `key` equals for a family: itself, or the nearest one above whose edit changes something.
+
+    Raises:
+        SpecError: no such rung.
+    """
+    place = RUNGS.index(rung(key))
+    while place and family in RUNGS[place].no_op_for:
+        place -= 1
+    return RUNGS[place].key
+
+
 def climb(loops: Loops, family: Family, key: str) -> Loops:
     """Apply every rung up to and including `key` to the loops of a family's baseline.
 

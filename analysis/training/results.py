@@ -17,10 +17,15 @@ from analysis.records import Record, Store
 from analysis.spec import to_dict
 
 LOG = logging.getLogger(__name__)
+INNER_DEFINITION = (
+    "mean over tokens, heads, layers and the loops of a layer, on the first held-out batch alone (not on all samples), "
+    "before the weights were rounded for storage"
+)
+"""Not the measure of the probes, which add the loops of a layer: signs compare with theirs, sizes only for a single loop."""
 
 
 def training_records(manifest: Manifest) -> list[Record]:
-    """Return the records of one run: task metric with its interval over examples, and the inner losses of the last steps."""
+    """Return the records of one run: task metric with its interval over examples, and the inner losses at the last step."""
     found = manifest.metrics["evaluation"]
     recipe = manifest.recipe if isinstance(manifest.recipe, dict) else {}
     loops = {name: to_dict(loop) for name, loop in manifest.loops.items()}
@@ -57,7 +62,8 @@ def training_records(manifest: Manifest) -> list[Record]:
     if curve.get("inner_loss_after"):
         for side in ("inner_loss_before", "inner_loss_after"):
             history = {"steps": curve["steps"], "values": curve[side]}
-            rows.append(Record(**base, metric=side, value=curve[side][-1], extra={"history": history}))
+            extra = {"history": history, "definition": INNER_DEFINITION}
+            rows.append(Record(**base, metric=side, value=curve[side][-1], extra=extra))
     return rows
 
 

@@ -22,6 +22,7 @@ from analysis.spec import (
     Loops,
     QuerySource,
     Trained,
+    equal_rung,
     ladder,
     map_loops,
 )
@@ -93,10 +94,4 @@ VARIANTS: tuple[Variant, ...] = (
 
 def equal_to(family: Family, key: str) -> str:
     """Return the variant that `key` is another name for: the last rung above it that changes something, or `key` itself."""
-    keys = [rung.key for rung in RUNGS]
-    if key not in keys:
-        return key
-    position = keys.index(key)
-    while position > 0 and family in RUNGS[position].no_op_for:
-        position -= 1
-    return keys[position]
+    return equal_rung(family, key) if key in {rung.key for rung in RUNGS} else key

@@ -63,12 +63,16 @@ def test_the_swap_in_softmax_attention_is_the_control(case, store):
     arms = {row.parameters["arm"] for row in rows}
     assert ("query from key in softmax attention" in arms) == (host.family is not Family.VITTT)
     assert "query: query -> key" in difference(task_record(rows, arm="query from key"))
-    values = [task_record(rows, arm=arm).value for arm in arms]
-    assert len(set(values)) > 1
+    losses = {arm: task_record(rows, arm=arm).extra["per_example"] for arm in arms}
+    if host.family is not Family.VITTT:  # so few images may get the same labels under any edit
+        assert len({tuple(values) for values in losses.values()}) == len(arms)
 
 
-def test_the_attention_swap_replaces_every_layer(language):
-    host, task = language
+def test_the_attention_swap_replaces_every_layer(case):
+    host, task = case
+    if host.family is Family.VITTT:
+        assert not [site for site in host.sites() if "attention" in site]
+        return
     tape = Tape(
         ["layers.*.attention.q", "layers.*.attention.k"],
         replace={"layers.*.attention.q": paradoxes._keys_for_queries},
@@ -168,6 +172,18 @@ def test_wrong_pairs_reach_the_inner_loop(case, store):
     assert len({round(value, 9) for value in inner.values()}) == 3
     values = {row.parameters["arm"]: row.value for row in rows if "per_example" in row.extra}
     assert len(values) == 4 and len(set(values.values())) > 2
+
+
+@pytest.mark.parametrize("samples", [9, 17])
+def test_no_example_is_left_without_another_one_to_take_pairs_from(language, store, samples):
+    host, _ = language
+    task = evaluation_task(host, samples, length=32)
+    sizes = [len(batch["tokens"]) for batch in task.batches()]
+    assert sum(sizes) == samples and min(sizes) > 1
+    rows = paradoxes.feeding(host, task, store=store)
+    assert len(task_record(rows, arm="no update").extra["per_example"]) == samples
+    with pytest.raises(InputError, match="at least two"):
+        paradoxes.feeding(host, evaluation_task(host, 1, length=32), store=store)
 
 
 def test_a_survey_measures_a_checkpoint_folder(language, store, tmp_path):

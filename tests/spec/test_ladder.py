@@ -11,6 +11,7 @@ from analysis.spec import (
     Linear,
     ReducibilityClass,
     climb,
+    equal_rung,
     ladder,
     reducibility,
     rung,
@@ -72,3 +73,14 @@ def test_language_model_rungs_have_the_classes_of_the_paper():
     )
     assert kinds == [sequential, sequential, per_chunk, per_chunk, per_chunk, per_chunk, additive]
     assert Linear() == ladder(Family.LACT_LM)["v3"]["fast_weights"].network
+
+
+@pytest.mark.parametrize("family", list(Family))
+def test_a_rung_without_effect_equals_one_with_the_same_loops(family):
+    rungs = ladder(family)
+    for key in rungs:
+        source = equal_rung(family, key)
+        assert rungs[source] == rungs[key]
+        assert source == "baseline" or family not in rung(source).no_op_for
+    with pytest.raises(SpecError, match="rung must be one of"):
+        equal_rung(family, "v7")

@@ -13,8 +13,11 @@ from safetensors.torch import load_file
 from analysis.errors import CheckpointError, DataError, ParameterError
 from analysis.inner import compiled
 from analysis.models import checkpoints
+from analysis.models.manifest import read_manifest
+from analysis.records import difference
 from analysis.training.distributed import Team
 from analysis.training.recipes import RECIPES, find
+from analysis.training.results import training_records
 from analysis.training.resume import RESUME_FILE
 from analysis.training.run import DivergedError, Run
 from analysis.training.step import choose_graph
@@ -51,6 +54,17 @@ def test_the_outer_loss_falls_and_the_inner_loss_is_lower_after_the_update(famil
     assert sum(curve[-3:]) < 0.99 * sum(curve[:3])
     assert len(inner["steps"]) >= 10
     assert inner["inner_loss_after"][-1] < inner["inner_loss_before"][-1]
+
+
+def test_the_records_of_a_run_say_what_was_measured_on_what(task, tmp_path):
+    recipe = toy("vittt-baseline", steps=2)
+    evaluation = trained(recipe, tmp_path, task)
+    first, *inner = training_records(read_manifest(tmp_path))
+    assert (first.question, first.value, first.samples) == ("retrained", evaluation.value, evaluation.samples)
+    assert first.seeds == (0,) and first.data == task(recipe.family).evaluation_digest
+    assert difference(first) == "none: run as trained"
+    assert [row.metric for row in inner] == ["inner_loss_before", "inner_loss_after"]
+    assert all("first held-out batch alone" in row.extra["definition"] for row in inner)
 
 
 @pytest.mark.parametrize("name", ["lact_lm-baseline", "lact_nvs-v1", "vittt-v6"])
