@@ -53,9 +53,8 @@ def steps(family: Family) -> Decide:
         last = max(found[0].changes)
         losses = [sweep.losses[last] - sweep.losses[1] for sweep in found]
         moved = "; ".join(str(sweep.changes[last]) for sweep in found)
-        measured = (
-            f"{last} steps: inner loss {min(losses):+.3g} to {max(losses):+.3g}; task metric by seed {moved}"
-        )
+        fall = f"{losses[0]:+.3g}" if len(losses) == 1 else f"{min(losses):+.3g} to {max(losses):+.3g}"
+        measured = f"{last} steps change the inner loss by {fall}, the task metric by {moved}"
         falls, hurts = all(sweep.falls for sweep in found), [sweep.hurts for sweep in found]
         if falls and all(hurts):
             reason = "the inner loss falls with every further step, and the metric is worse at every k > 1, in every seed"
