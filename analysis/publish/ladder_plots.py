@@ -11,7 +11,7 @@ from analysis.publish.plots import METRICS, TITLES, Rows
 from analysis.publish.style import DOUBLE_COLUMN, INK, RULE, look
 from analysis.publish.verdicts import by_variant, margin
 from analysis.records import Record, select
-from analysis.spec import RUNGS, Family
+from analysis.spec import RUNGS, Family, equal_rung
 from analysis.statistics import interval, tost
 
 if TYPE_CHECKING:
@@ -27,15 +27,6 @@ NAMES = {
     "steps2": "Two inner steps",
     "steps4": "Four inner steps",
 }
-
-
-def equal_rung(family: Family, key: str) -> str:
-    """Return the rung that `key` equals for a family: itself, or the one above where the edit changes nothing."""
-    keys = [rung.key for rung in RUNGS]
-    place = keys.index(key)
-    while place and family in RUNGS[place].no_op_for:
-        place -= 1
-    return keys[place]
 
 
 def quality_rows(records: Sequence[Record], variants: Sequence[str], printed: Sequence[Record]) -> Rows:

@@ -14,7 +14,7 @@ from analysis.publish import published
 from analysis.records import Record, select
 from analysis.records.comparison import Change, change
 from analysis.spec import Family
-from analysis.statistics import tost
+from analysis.statistics import Equivalence, tost
 
 REPRODUCED, FAILED, OPEN, MISSING = (
     "reproduced",
@@ -24,6 +24,7 @@ REPRODUCED, FAILED, OPEN, MISSING = (
 )
 MARGIN_SHARE = 0.25
 ACCURACY_FLOOR = 0.75
+RELABELLINGS = 100
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,12 @@ def steps(family: Family) -> Decide:
             return Verdict(
                 FAILED, measured, "the mean inner loss does not fall with every further step", len(found)
             )
-        verdict = OPEN if any(hurts) else FAILED
+        if any(sweep.helps for sweep in found):
+            return Verdict(
+                FAILED, measured, "some k > 1 is better than k = 1 beyond its interval", len(found)
+            )
         return Verdict(
-            verdict, measured, "not every k > 1 is worse beyond its interval in every seed", len(found)
+            OPEN, measured, "not every k > 1 is worse beyond its interval in every seed", len(found)
         )
 
     return decide
@@ -86,6 +90,10 @@ class _Sweep:
     def hurts(self) -> bool:
         return all(m.low > 0 if self.lower_is_better else m.high < 0 for m in self.changes.values())
 
+    @property
+    def helps(self) -> bool:
+        return any(m.high < 0 if self.lower_is_better else m.low > 0 for m in self.changes.values())
+
 
 def _sweep(rows: Sequence[Record]) -> _Sweep | None:
     task = {r.parameters["inner_steps"]: r for r in rows if "per_example" in r.extra}
@@ -96,83 +104,94 @@ def _sweep(rows: Sequence[Record]) -> _Sweep | None:
     return _Sweep(losses, {k: change(task[1], task[k]) for k in more}, bool(task[1].extra["lower_is_better"]))
 
 
-def by_variant(records: Iterable[Record], family: Family, variant: str) -> list[float]:
-    """Return the measured task metric of a retrained variant, one value a seed.
+def by_variant(
+    records: Iterable[Record], family: Family, variant: str, metric: str | None = None
+) -> list[float]:
+    """Return the measured task metric (or another) of a retrained variant, one value a seed.
 
     Only runs of the family's full schedule count: a shortened one would be compared with models that saw more data.
     """
-    metric = published.METRIC[family][0]
     rows = select(records, question="retrained", kind="measured", parameters={"family": family.value})
     longest = max((row.parameters["training_steps"] for row in rows), default=0)
-    full = select(rows, metric=metric, parameters={"variant": variant, "training_steps": longest})
+    where = {"variant": variant, "training_steps": longest}
+    full = select(rows, metric=metric or published.METRIC[family][0], parameters=where)
     return [row.value for row in sorted(full, key=lambda row: row.seeds)]
 
 
 def margin(records: Iterable[Record], family: Family) -> float | None:
-    """Return a quarter of the gap between baseline and the retrained model without updates, or None without records."""
+    """Return a quarter of what the updates are worth: the gap between the baseline and the model retrained without them.
+
+    None without records, or when the baseline is not the better of the two: then no difference could be called small.
+    """
     rows = list(records)
     baseline, frozen = (by_variant(rows, family, variant) for variant in ("baseline", "frozen"))
     if not baseline or not frozen:
         return None
-    return MARGIN_SHARE * abs(sum(baseline) / len(baseline) - sum(frozen) / len(frozen))
+    gap = _worse_is(family) * (sum(frozen) / len(frozen) - sum(baseline) / len(baseline))
+    return MARGIN_SHARE * gap if gap > 0 else None
+
+
+@dataclass(frozen=True)
+class _Against:
+    """A retrained variant against the baseline: the test, the margin, and both in words."""
+
+    test: Equivalence
+    margin: float
+    measured: str
+    seeds: int
+
+
+def _against_baseline(records: Sequence[Record], family: Family, variant: str) -> _Against | Verdict:
+    ours, base = by_variant(records, family, variant), by_variant(records, family, "baseline")
+    bound = margin(records, family)
+    if len(ours) < 2 or len(base) < 2:
+        return Verdict(MISSING, reason="fewer than two seeds" if ours else "")
+    if bound is None or worse(family, "frozen", "baseline")(records).verdict != REPRODUCED:
+        return Verdict(OPEN, reason="no margin: that the updates help at all is not established")
+    found = tost(ours, base, bound)
+    measured = (
+        f"{found.difference:+.2f} {published.METRIC[family][1]} against the baseline, "
+        f"90 % interval [{found.low:+.2f}, {found.high:+.2f}], margin {bound:.2f}"
+    )
+    return _Against(found, bound, measured, min(len(ours), len(base)))
+
+
+_ACROSS = "the interval reaches across the margin: too few seeds for this spread"
 
 
 def equal(family: Family, variant: str) -> Decide:
     """A retrained variant equals the baseline within the margin (two one-sided tests)."""
-    unit = published.METRIC[family][1]
 
     def decide(records: Sequence[Record]) -> Verdict:
-        ours, base = by_variant(records, family, variant), by_variant(records, family, "baseline")
-        bound = margin(records, family)
-        if len(ours) < 2 or len(base) < 2 or not bound:
-            return Verdict(MISSING, reason="fewer than two seeds" if ours else "")
-        found = tost(ours, base, bound)
-        measured = (
-            f"{found.difference:+.2f} {unit} against the baseline, 90 % interval [{found.low:+.2f}, {found.high:+.2f}], "
-            f"margin {bound:.2f}"
-        )
-        seeds = min(len(ours), len(base))
-        if found.equivalent:
-            return Verdict(
-                REPRODUCED, measured, f"equivalent within the margin (p = {found.p_value:.2g})", seeds
-            )
-        if found.low > bound or found.high < -bound:
-            return Verdict(FAILED, measured, "the whole interval lies beyond the margin", seeds)
-        if abs(found.difference) > bound and not found.low < 0 < found.high:
-            return Verdict(
-                FAILED, measured, "different from the baseline, and by more than the margin", seeds
-            )
-        return Verdict(
-            OPEN, measured, "the interval reaches across the margin: too few seeds for this spread", seeds
-        )
+        found = _against_baseline(records, family, variant)
+        if isinstance(found, Verdict):
+            return found
+        if found.test.equivalent:
+            reason = f"equivalent within the margin (p = {found.test.p_value:.2g})"
+            return Verdict(REPRODUCED, found.measured, reason, found.seeds)
+        if found.test.low > found.margin or found.test.high < -found.margin:
+            return Verdict(FAILED, found.measured, "the whole interval lies beyond the margin", found.seeds)
+        return Verdict(OPEN, found.measured, _ACROSS, found.seeds)
 
     return decide
 
 
 def at_least_as_good(family: Family, variant: str) -> Decide:
     """A retrained variant is no worse than the baseline by more than the margin (one-sided)."""
-    sign, unit = _worse_is(family), published.METRIC[family][1]
 
     def decide(records: Sequence[Record]) -> Verdict:
-        ours, base = by_variant(records, family, variant), by_variant(records, family, "baseline")
-        bound = margin(records, family)
-        if len(ours) < 2 or len(base) < 2 or not bound:
-            return Verdict(MISSING, reason="fewer than two seeds" if ours else "")
-        found = tost(ours, base, bound)
-        loss = sorted((sign * found.low, sign * found.high))
-        measured = (
-            f"{found.difference:+.2f} {unit} against the baseline, 90 % interval [{found.low:+.2f}, {found.high:+.2f}], "
-            f"margin {bound:.2f}"
-        )
-        seeds = min(len(ours), len(base))
-        if loss[1] < bound:
-            better = " and better than the baseline" if loss[1] < 0 else ""
-            return Verdict(REPRODUCED, measured, f"no worse than the margin allows{better}", seeds)
-        if loss[0] > bound:
-            return Verdict(FAILED, measured, "worse by more than the margin", seeds)
-        return Verdict(
-            OPEN, measured, "the interval reaches across the margin: too few seeds for this spread", seeds
-        )
+        found = _against_baseline(records, family, variant)
+        if isinstance(found, Verdict):
+            return found
+        least, most = sorted(_worse_is(family) * end for end in (found.test.low, found.test.high))
+        if most < found.margin:
+            better = ", and better than the baseline" if most < 0 else ""
+            return Verdict(
+                REPRODUCED, found.measured, f"no worse than the margin allows{better}", found.seeds
+            )
+        if least > found.margin:
+            return Verdict(FAILED, found.measured, "worse by more than the margin", found.seeds)
+        return Verdict(OPEN, found.measured, _ACROSS, found.seeds)
 
     return decide
 
@@ -207,28 +226,21 @@ def ascent_loss(family: Family) -> Decide:
     """The update raises the inner loss under ascent and lowers it under descent, in every seed."""
 
     def decide(records: Sequence[Record]) -> Verdict:
-        sides = {}
+        moves = {}
         for variant in ("baseline", "ascent"):
-            for side in ("before", "after"):
-                rows = select(
-                    records,
-                    question="retrained",
-                    metric=f"inner_loss_{side}",
-                    parameters={"family": family.value, "variant": variant},
-                )
-                sides[variant, side] = [row.value for row in sorted(rows, key=lambda row: row.seeds)]
-        counts = {len(values) for values in sides.values()}
-        if not min(counts):
+            before, after = (
+                by_variant(records, family, variant, f"inner_loss_{side}") for side in ("before", "after")
+            )
+            moves[variant] = [b - a for a, b in zip(before, after, strict=True)]
+        seeds = min(len(found) for found in moves.values())
+        if not seeds:
             return Verdict(MISSING)
-        moves = {
-            variant: [a - b for a, b in zip(sides[variant, "after"], sides[variant, "before"], strict=True)]
-            for variant in ("baseline", "ascent")
-        }
-        means = {name: sum(values) / len(values) for name, values in moves.items()}
-        measured = f"the update moves the inner loss by {means['baseline']:+.3g} (descent) and {means['ascent']:+.3g} (ascent)"
+        down, up = (sum(found) / len(found) for found in moves.values())
+        measured = f"the update moves the inner loss by {down:+.3g} (descent) and {up:+.3g} (ascent)"
         good = all(move > 0 for move in moves["ascent"]) and all(move < 0 for move in moves["baseline"])
-        reason = "in every seed" if good else "not in every seed"
-        return Verdict(REPRODUCED if good else FAILED, measured, reason, min(counts))
+        return Verdict(
+            REPRODUCED if good else FAILED, measured, "in every seed" if good else "not in every seed", seeds
+        )
 
     return decide
 
@@ -250,6 +262,14 @@ def mismatched(family: Family, pair: str) -> Decide:
             f"largest MMD p {max(p_values):.2g}"
         )
         seeds = len({seed for row in rows for seed in row.seeds})
+        fewest = min(row.parameters.get("permutations", 0) for row in rows)
+        if fewest < RELABELLINGS:
+            return Verdict(
+                OPEN,
+                measured,
+                f"{fewest} relabellings cannot show p < 0.01; take {RELABELLINGS} or more",
+                seeds,
+            )
         clear = sum(a > ACCURACY_FLOOR and p < 0.01 for a, p in zip(accuracy, p_values, strict=True))
         reason = f"{clear} of {len(accuracy)} layers (all seeds) are told apart: accuracy above {ACCURACY_FLOOR}, p < 0.01"
         verdict = REPRODUCED if clear == len(accuracy) else OPEN if clear else FAILED
