@@ -17,7 +17,7 @@ SETTINGS = {
     "03_gradient_ascent.samples": FEW,
     "04_qkvo_distributions.samples": FEW,
     "04_qkvo_distributions.vectors": "60",
-    "04_qkvo_distributions.permutations": "19",
+    "04_qkvo_distributions.permutations": "100",
     "05_query_to_key.samples": FEW,
     "06_theorems.chunk_counts": "[1, 2, 3]",
     "07_reduction_ladder.samples": FEW,
