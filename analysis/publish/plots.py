@@ -114,6 +114,8 @@ def arms(records_by_family: Mapping[str, Sequence[Record]]) -> tuple[Figure, Row
             r.value for r in found
         ):
             axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter("")
         axes.axvline(found[0].value, color=INK, linewidth=0.6, linestyle=":")
     return figure, rows
 
@@ -151,7 +153,7 @@ def arm_table(rows: Rows) -> Any:
         {
             "model": row["family"],
             "run": row["arm"],
-            row["metric"]: f"{row['value']:.2f}",
+            "task metric": f"{row['value']:.2f} {row['unit']}",
             "change, paired": moved(row),
         }
         for row in rows
