@@ -11,6 +11,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 REPORT_ARGS ?=
 PYTEST_ARGS ?=
+TRAIN_ARGS ?=
 TORCHRUN ?=
 
 # Two processes on two cores: one thread each is faster than two threads that fight.
@@ -52,9 +53,9 @@ figures: $(STAMP) ## draw every figure again by running its notebook
 lab: $(STAMP) ## open the notebooks in JupyterLab
 	@$(BIN)/jupyter lab --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --notebook-dir=notebooks
 
-train: $(STAMP) ## train one recipe: make train RECIPE=name (TORCHRUN="--nproc-per-node 8" for several devices)
+train: $(STAMP) ## train one recipe: make train RECIPE=name (TRAIN_ARGS="--data FOLDER", TORCHRUN="--nproc-per-node 8")
 	@test -n "$(RECIPE)" || { echo "error: expected a recipe; run make train RECIPE=name, or see the names with: $(BIN)/ttt-analysis recipes" >&2; exit 2; }
-	@if [ -n "$(TORCHRUN)" ]; then $(BIN)/torchrun $(TORCHRUN) -m analysis train $(RECIPE); else $(BIN)/python -m analysis train $(RECIPE); fi
+	@if [ -n "$(TORCHRUN)" ]; then $(BIN)/torchrun $(TORCHRUN) -m analysis train $(RECIPE) $(TRAIN_ARGS); else $(BIN)/python -m analysis train $(RECIPE) $(TRAIN_ARGS); fi
 
 test: $(STAMP) chromium ## run the tests on the CPU (PYTEST_ARGS="-k name" for some of them)
 	@$(BIN)/python -m pytest -n $(JOBS) -q -m "not gpu" $(PYTEST_ARGS)

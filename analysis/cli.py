@@ -6,13 +6,15 @@ else keeps its traceback, because then the program is at fault.
 
 from __future__ import annotations
 
+import re
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from analysis.errors import AnalysisError
+from analysis.errors import AnalysisError, ParameterError
 
 app = typer.Typer(
     add_completion=False,
@@ -230,6 +232,7 @@ def diff(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code: 0, 1 (a finding), 2 (a mistake), 130 (interrupted)."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's kill cleans up as Ctrl-C does
     sys.exit(_run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -240,9 +243,17 @@ _UsageError: type[typer.BadParameter] = typer.BadParameter.__base__  # type: ign
 
 def _run(arguments: list[str]) -> int:
     try:
+        _refuse_empty(arguments)
         result = app(args=arguments or ["--help"], prog_name="ttt-analysis", standalone_mode=False)
     except AnalysisError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+        return 2
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        place = "" if error.filename is None else f" at {error.filename}"
+        said = f"expected files that can be read and written, received: {error.strerror or error}{place}"
+        typer.echo(f"error: {said}; change the permissions, free space, or name another place", err=True)
         return 2
     except _UsageError as error:
         said = error.format_message().rstrip(".")
@@ -253,6 +264,18 @@ def _run(arguments: list[str]) -> int:
     if result == _INTERRUPTED:  # typer turns Ctrl-C into this number without a word
         typer.echo("interrupted: what was finished is kept, and no output is half written", err=True)
     return result if isinstance(result, int) else 0
+
+
+def _refuse_empty(arguments: list[str]) -> None:
+    """An empty path would mean the current folder; it comes from a variable that is not set."""
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        if argument == "" or re.fullmatch(r"--[a-z-]+=", argument):
+            place = (
+                before
+                if argument == "" and before.startswith("--")
+                else argument.rstrip("=") or "an argument"
+            )
+            raise ParameterError(f"{place} expects a value, received none; fill it in or leave it out.")
 
 
 def _verb(arguments: list[str]) -> str:

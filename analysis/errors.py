@@ -42,6 +42,10 @@ class ReportError(AnalysisError):
     """A notebook or the report could not be made."""
 
 
+class StorageError(AnalysisError):
+    """A file or folder that a result belongs into cannot be written."""
+
+
 class DependencyError(AnalysisError):
     """An optional dependency that this call needs is not installed."""
 

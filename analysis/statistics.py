@@ -141,7 +141,12 @@ def _bootstrap(data: Any, confidence: float, seed: int) -> tuple[float, float]:
 def _sample(name: str, values: Values) -> Any:
     import numpy as np
 
-    data = np.asarray(values, dtype=np.float64).ravel()
+    try:
+        data = np.asarray(values, dtype=np.float64).ravel()
+    except (TypeError, ValueError) as error:
+        raise ParameterError(
+            f"{name} must be numbers, received {values!r:.80}; pass a list of them."
+        ) from error
     if len(data) < 2:
         raise ParameterError(
             f"{name} must hold at least two values, received {len(data)}; add seeds or samples."

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "analysis"
 BASE = {"errors", "paths"}
 ALLOWED = {
     "errors": set(),
-    "paths": set(),
+    "paths": {"errors"},
     "statistics": {"errors"},
     "spec": {"errors"},
     "kernels": {"errors"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,8 @@ def split_assignments(items: Sequence[str]) -> dict[str, str]:
 def parse_assignments(items: Sequence[str]) -> dict[str, Any]:
     """Return {name: value} with JSON values where the text is JSON (4, 1e-3, true, [1, 2]) and text elsewhere.
 
+    Numbers with commas between them are a list: `steps=1,2,4`.
+
     Raises:
         ParameterError: malformed, given twice, or a number that is not finite.
     """
@@ -42,7 +45,8 @@ def _value(name: str, text: str) -> Any:
     def refuse(token: str) -> None:
         raise ParameterError(f"--set {name} expects a finite number, received {token}; pass another value.")
 
+    numbers = re.fullmatch(r"\s*[-+.\deE]+(\s*,\s*[-+.\deE]+)+\s*", text)
     try:
-        return json.loads(text, parse_constant=refuse)
-    except json.JSONDecodeError:
+        return json.loads(f"[{text}]" if numbers else text, parse_constant=refuse)
+    except (json.JSONDecodeError, RecursionError):
         return text

@@ -14,7 +14,7 @@ def usable(name: str) -> str:
     import torch
 
     kind, _, number = name.partition(":")
-    if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
+    if kind not in ("cpu", "cuda") or (number and not (kind == "cuda" and number.isdecimal())):
         raise ParameterError(f"--device expects cpu, cuda or cuda:N, received {name!r}; pass one of those.")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise ParameterError(

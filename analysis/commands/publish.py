@@ -93,7 +93,12 @@ def report(selection: Selection, *, pdf_engine: str, require_pdf: bool, output: 
     """Make the report and say where it lies."""
     from analysis.publish.report import build_report
 
-    made = build_report(**selection.options(), pdf_engine=pdf_engine, require_pdf=require_pdf, output=output)
+    options = selection.options()
+    if selection.checkpoint is not None:
+        from analysis.models.checkpoints import inspect
+
+        inspect(selection.checkpoint)  # what is no checkpoint should not run nine notebooks to say so
+    made = build_report(**options, pdf_engine=pdf_engine, require_pdf=require_pdf, output=output)
     typer.echo(f"{made.executed} notebooks executed, {made.reused} taken from the cache")
     typer.echo(f"HTML: {made.html}")
     typer.echo(f"PDF:  {made.pdf}" if made.pdf else f"PDF:  none ({made.note or 'not asked for'})")

@@ -80,13 +80,23 @@ def train(
     """Train a recipe and show the final evaluation; under torchrun only the leading process speaks.
 
     Raises:
-        ParameterError: unknown recipe, or a field that cannot be set so.
+        ParameterError: unknown recipe, a field that cannot be set so, or settings that would replace a finished checkpoint.
     """
+    from analysis.paths import CHECKPOINTS
     from analysis.training.recipes import find
     from analysis.training.trainer import log_to_terminal
     from analysis.training.trainer import train as run
 
-    recipe = edited(find(name), parse_assignments(assignments))
+    values = parse_assignments(assignments)
+    recipe = edited(find(name), values)
+    if (
+        output is None
+        and values.keys() - {"seed"}
+        and (CHECKPOINTS / recipe.folder / "manifest.json").exists()
+    ):
+        raise ParameterError(
+            f"--set would replace the finished checkpoint {recipe.folder} by one with other settings; pass --output FOLDER."
+        )
     log_to_terminal()
     if recipe.note:
         typer.echo(recipe.note, err=True)
@@ -105,7 +115,9 @@ def edited(recipe: Any, values: Mapping[str, Any]) -> Any:
         ParameterError: unknown field, one that is no plain number or text, or a value of another type.
     """
     plain = [
-        name for name, old in vars(recipe).items() if isinstance(old, int | float | str) and name != "note"
+        name
+        for name, old in vars(recipe).items()
+        if isinstance(old, int | float | str) and name not in ("name", "variant", "note")
     ]
     for name, value in values.items():
         if name not in plain:

@@ -101,4 +101,5 @@ def show(table: Any) -> None:
 
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    # a path or the name of a tensor may look like markup
+    Console(width=None if sys.stdout.isatty() else 120, markup=False, emoji=False).print(table)

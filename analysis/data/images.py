@@ -15,6 +15,7 @@ from analysis.data.storage import digest_arrays
 from analysis.errors import DataError
 
 Batch = dict[str, Tensor]
+MOST_PIXELS = 4096
 Statistics = tuple[float, float, float]
 
 
@@ -52,8 +53,8 @@ def rendered_images(
 
     An image depends on split, seed and its number alone; the digest is that of parameters and renderer version.
     """
-    if size < 1:
-        raise DataError(f"Expected a positive image size, received {size}.")
+    if not 1 <= size <= MOST_PIXELS:
+        raise DataError(f"Expected a positive image size up to {MOST_PIXELS}, received {size}; correct it.")
     draws = Draws(count, renders.DRAWS_PER_IMAGE, split, seed)
     world, labels, _ = renders.classification_worlds(draws)
     c2w = torch.from_numpy(renders.classification_cameras(draws)).float()

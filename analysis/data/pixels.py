@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,19 @@ from analysis.errors import DataError
 def open_image(path: Path) -> Image.Image:
     """Open an image file; raises DataError when it is missing, damaged or no image."""
     try:
-        image = Image.open(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", Image.DecompressionBombWarning
+            )  # the reader's own images may be large
+            image = Image.open(path)
         image.load()
     except FileNotFoundError as error:
         raise DataError(f"Expected an image at {path}, where no file is; check the path.") from error
-    except (UnidentifiedImageError, OSError, SyntaxError) as error:
+    except Image.DecompressionBombError as error:
+        raise DataError(
+            f"Expected an image of a usual size in {path}, received: {error}; scale it down."
+        ) from error
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise DataError(
             f"Expected a readable image in {path}, received: {error}; replace the file."
         ) from error

@@ -48,7 +48,7 @@ def load_lact_scenes(
 def _json(path: Path) -> Any:
     try:
         return json.loads(read_bytes(path, "a JSON file of cameras or of paths to cameras"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"Expected JSON in {path}, received something else: {error}.") from error
 
 
@@ -65,9 +65,29 @@ def _lact_views(file: Path) -> list[View]:
             raise DataError(
                 f"Expected {', '.join(missing)} in view {number} of {file}, found none; complete the file."
             )
-        lens = np.array([row[key] for key in needed[:4]], dtype=np.float64)
-        views.append((_inverse(row["w2c"], f"view {number} of {file}"), lens, file.parent / row["file_path"]))
+        where = f"view {number} of {file}"
+        if not isinstance(row["file_path"], str):
+            raise DataError(
+                f"Expected file_path as text in {where}, received {row['file_path']!r}; mend the file."
+            )
+        lens = _lens([row[key] for key in needed[:4]], where)
+        views.append((_inverse(row["w2c"], where), lens, file.parent / row["file_path"]))
     return views
+
+
+def _lens(values: Any, where: str) -> np.ndarray:
+    """Return fx, fy, cx, cy; raises DataError unless they are finite numbers with positive focal lengths."""
+    try:
+        lens = np.array(values, dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise DataError(
+            f"Expected numbers as fx, fy, cx, cy of {where}, received: {error}; mend them."
+        ) from error
+    if lens.shape != (4,) or not np.isfinite(lens).all() or (lens[:2] <= 0).any():
+        raise DataError(
+            f"Expected finite fx, fy, cx, cy with fx and fy above 0 in {where}, received {values}; mend them."
+        )
+    return lens
 
 
 def _inverse(w2c: Any, where: str) -> np.ndarray:
@@ -75,9 +95,14 @@ def _inverse(w2c: Any, where: str) -> np.ndarray:
         matrix = np.array(w2c, dtype=np.float64)
     except (ValueError, TypeError) as error:
         raise DataError(f"Expected numbers in the pose of {where}, received: {error}.") from error
-    if matrix.shape != (4, 4) or not np.isfinite(matrix).all() or abs(np.linalg.det(matrix[:3, :3])) < 1e-6:
+    if (
+        matrix.shape != (4, 4)
+        or not np.isfinite(matrix).all()
+        or abs(np.linalg.det(matrix[:3, :3])) < 1e-6
+        or not np.allclose(matrix[3], (0, 0, 0, 1))
+    ):
         raise DataError(
-            f"Expected an invertible 4 x 4 w2c matrix in {where}, received shape {matrix.shape}; check it."
+            f"Expected an invertible 4 x 4 w2c matrix in {where}, its last row 0 0 0 1, received {matrix.tolist()}; check it."
         )
     return np.linalg.inv(matrix)
 
@@ -138,7 +163,7 @@ def _clip_views(file: Path, folder: Path) -> list[View]:
         if frame is None:
             continue  # published clips list more cameras than anyone extracts frames for
         with open_image(frame) as image:
-            lens = numbers[:4] * np.array([image.width, image.height] * 2)
+            lens = _lens(numbers[:4] * np.array([image.width, image.height] * 2), where)
         w2c = np.concatenate([numbers[6:].reshape(3, 4), [[0.0, 0.0, 0.0, 1.0]]])
         views.append((_inverse(w2c, where), lens, frame))
     return views

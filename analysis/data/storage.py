@@ -43,8 +43,13 @@ def require_folder(folder: Path | str, content: str) -> Path:
 
 
 def read_bytes(path: Path | str, content: str) -> bytes:
-    """Return the bytes of a file, or raise DataError when it is not there."""
+    """Return the bytes of a file, or raise DataError when it is not there or cannot be read."""
     path = Path(path)
     if not path.is_file():
         raise DataError(f"Expected {content} at {path}, where no file is; check the path.")
-    return path.read_bytes()
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"Expected {content} at {path}, received: {error.strerror}; check its permissions."
+        ) from error

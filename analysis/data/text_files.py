@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from analysis.data.corpus import Corpus
@@ -11,6 +12,7 @@ from analysis.data.text import TokenStream, stream_of
 from analysis.data.tokenizer import Tokenizer
 from analysis.errors import DataError, DependencyError
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 TEXT_SUFFIXES = (".txt", ".md", ".py", ".text")
 
 
@@ -23,7 +25,11 @@ def load_text(path: Path | str, tokenizer: Path | str | None = None) -> TokenStr
     """
     path = Path(path)
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.suffix in (*TEXT_SUFFIXES, ".jsonl"))
+        files = sorted(
+            file
+            for file in path.rglob("*")
+            if file.suffix in (*TEXT_SUFFIXES, ".jsonl") and not file.is_dir()
+        )
         if not files:
             raise DataError(
                 f"Expected text ({', '.join(TEXT_SUFFIXES)}) or .jsonl files in {path}, found none; check the folder."
@@ -91,12 +97,16 @@ def _documents(name: str, content: bytes) -> list[tuple[str, str]]:
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise DataError(
-                f"Expected one JSON object in line {number} of {name}, received: {error.msg}."
+                f"Expected one JSON object in line {number} of {name}, received: {error}; mend the line."
             ) from error
         if not isinstance(row, dict) or not isinstance(row.get("text"), str):
             keys = sorted(row) if isinstance(row, dict) else type(row).__name__
             raise DataError(f'Expected a string under "text" in line {number} of {name}, received {keys}.')
+        if _SURROGATE.search(row["text"]):
+            raise DataError(
+                f"Expected text in line {number} of {name}, received half a surrogate pair (\\ud800 to \\udfff); mend the line."
+            )
         documents.append((f"{name}:{number}", row["text"]))
     return documents

@@ -41,9 +41,14 @@ class Tokenizer:
         kind = np.uint16 if self.size <= 1 << 16 else np.uint32
         encoded = []
         for start in range(0, len(texts), BATCH):
-            batch = self._tokenizer.encode_batch_fast(
-                list(texts[start : start + BATCH]), add_special_tokens=False
-            )
+            try:
+                batch = self._tokenizer.encode_batch_fast(
+                    list(texts[start : start + BATCH]), add_special_tokens=False
+                )
+            except Exception as error:  # the library raises bare Exception here too
+                raise DataError(
+                    f"Expected a tokenizer that can write any text, received one that cannot: {error}; mend it."
+                ) from error
             encoded += [np.array(one.ids, dtype=kind) for one in batch]
         return encoded
 

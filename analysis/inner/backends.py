@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import torch
 
-from analysis.errors import UnsupportedSpecError, closest
+from analysis.errors import InputError, UnsupportedSpecError, closest
 from analysis.inner.chunks import check, num_chunks
 from analysis.inner.compiled import run_compiled
 from analysis.inner.effective import run_effective
 from analysis.inner.parallel import run_parallel
 from analysis.inner.recurrent import run_recurrent
 from analysis.inner.reference import run_reference
+from analysis.inner.tensors import DTYPES, require_one_dtype
 from analysis.inner.types import FastWeights, Inputs, Result, State
 from analysis.spec import InnerLoop, reducibility
 
@@ -148,13 +149,20 @@ def run(
         InputError: tensors that do not fit the specification.
     """
     if backend != "auto" and backend not in BACKENDS:
+        near = closest(str(backend), BACKENDS)
         raise UnsupportedSpecError(
-            f"backend must be 'auto' or one of {', '.join(BACKENDS)}, received {backend!r}{closest(backend, BACKENDS)}."
+            f"backend must be 'auto' or one of {', '.join(BACKENDS)}, received {backend!r}{near}."
         )
     check(spec, inputs, weights)
+    if newton_schulz_dtype not in (None, *DTYPES):
+        raise InputError(
+            f"newton_schulz_dtype must be None or a floating-point torch.dtype, received {newton_schulz_dtype!r}; pass one."
+        )
     name = backend
     if backend == "auto":
         name = choose(spec, inputs, measure=measure, newton_schulz_dtype=newton_schulz_dtype)
+    if name != "triton":  # the kernels convert on their own
+        require_one_dtype(spec, inputs, weights)
     return BACKENDS[name].function(
         spec, inputs, weights, measure=measure, newton_schulz_dtype=newton_schulz_dtype
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import Tensor
 
 from analysis.errors import InputError
+from analysis.inner.tensors import require_tensors
 from analysis.inner.types import FastWeights, Inputs
-from analysis.spec import DepthwiseConv3x3, InnerLoop, Order, Tail
+from analysis.spec import MLP, DepthwiseConv3x3, InnerLoop, Order, SwiGLU, Tail
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,10 @@ def check(spec: InnerLoop, inputs: Inputs, weights: FastWeights) -> None:
     """Refuse tensors that do not fit the specification.
 
     Raises:
-        InputError: wrong rank, disagreeing sizes, a missing rate, momentum or grid, or an impossible `update_tokens`.
+        InputError: no floating-point tensors of one device, wrong rank, disagreeing sizes, an empty axis, a missing rate,
+            momentum or grid, or an impossible `update_tokens`.
     """
+    require_tensors(spec, inputs, weights)
     _check_tokens(inputs)
     _check_weights(spec, inputs, weights)
     for name in spec.rate_names:
@@ -61,7 +66,7 @@ def check(spec: InnerLoop, inputs: Inputs, weights: FastWeights) -> None:
                 "update_tokens needs chunk=None and order=update_then_apply, received "
                 f"chunk={spec.chunk}, order={spec.order.value}; edit the loop or leave update_tokens out."
             )
-        if not 1 <= inputs.update_tokens <= inputs.num_tokens:
+        if type(inputs.update_tokens) is not int or not 1 <= inputs.update_tokens <= inputs.num_tokens:
             raise InputError(
                 f"update_tokens must lie in 1..{inputs.num_tokens}, received {inputs.update_tokens}; pass a valid count."
             )
@@ -76,17 +81,27 @@ def _check_tokens(inputs: Inputs) -> None:
             )
     if inputs.num_tokens < 1:
         raise InputError("inner loop needs at least one token, received none; pass a longer sequence.")
+    if 0 in (*inputs.q.shape, inputs.v.shape[3]):
+        raise InputError(
+            f"inner loop needs at least one example, head and channel, received q {tuple(inputs.q.shape)} and v "
+            f"{tuple(inputs.v.shape)}; leave such a call out."
+        )
     _expect("k", inputs.k, tuple(inputs.q.shape))
     _expect("v", inputs.v, (*inputs.q.shape[:3], inputs.v.shape[3]))
 
 
-def _check_weights(spec: InnerLoop, inputs: Inputs, weights: FastWeights) -> None:
+def require_weights(spec: InnerLoop, weights: FastWeights) -> None:
+    """Raise InputError when a fast weight of the network is not among `weights`."""
     missing = [name for name in spec.network.fast_weights if name not in weights]
     if missing:
         raise InputError(
             f"{spec.network.kind} needs fast weights {', '.join(spec.network.fast_weights)}, received "
             f"{', '.join(weights) or 'none'}; add {', '.join(missing)}."
         )
+
+
+def _check_weights(spec: InnerLoop, inputs: Inputs, weights: FastWeights) -> None:
+    require_weights(spec, weights)
     batch, heads, _, width = inputs.k.shape
     for name in spec.network.fast_weights:
         if weights[name].ndim != 4 or tuple(weights[name].shape[:2]) != (batch, heads):
@@ -94,17 +109,12 @@ def _check_weights(spec: InnerLoop, inputs: Inputs, weights: FastWeights) -> Non
                 f"fast weight {name} must be [batch={batch}, heads={heads}, in, out] to fit k, received shape "
                 f"{tuple(weights[name].shape)}; check the order of axes."
             )
+        if 0 in weights[name].shape:
+            raise InputError(
+                f"fast weight {name} must not be empty, received {tuple(weights[name].shape)}; widen it."
+            )
     if isinstance(spec.network, DepthwiseConv3x3):
-        _expect("w_conv", weights["w_conv"], (batch, heads, 9, width))
-        if inputs.grid is None or inputs.grid[0] * inputs.grid[1] != inputs.num_tokens:
-            raise InputError(
-                f"the convolution needs grid=(height, width) with {inputs.num_tokens} cells, received {inputs.grid}; pass it."
-            )
-        if spec.chunk is not None and spec.chunk < inputs.num_tokens:
-            raise InputError(
-                f"the convolution needs the whole grid in one chunk, received chunk={spec.chunk} for {inputs.num_tokens} "
-                "tokens; use chunk=None."
-            )
+        _check_convolution(spec, inputs, weights["w_conv"])
         return
     first = spec.network.fast_weights[0]
     if weights[first].shape[2] != width:
@@ -112,11 +122,45 @@ def _check_weights(spec: InnerLoop, inputs: Inputs, weights: FastWeights) -> Non
             f"fast weight {first} must take inputs of width {width} (the key width), received {tuple(weights[first].shape)}; "
             "fast weights are [in, out]."
         )
+    _check_hidden(spec, weights)
     if weights[spec.network.last].shape[3] != inputs.v.shape[3]:
         raise InputError(
             f"fast weight {spec.network.last} must give outputs of width {inputs.v.shape[3]} (the value width), received "
             f"{tuple(weights[spec.network.last].shape)}; fast weights are [in, out]."
         )
+
+
+def _check_convolution(spec: InnerLoop, inputs: Inputs, kernel: Tensor) -> None:
+    _expect("w_conv", kernel, (*inputs.k.shape[:2], 9, inputs.k.shape[3]))
+    _expect("v", inputs.v, tuple(inputs.k.shape))
+    grid = inputs.grid
+    sides = grid if isinstance(grid, tuple) and len(grid) == 2 else (0, 0)
+    if not all(type(side) is int and side > 0 for side in sides) or math.prod(sides) != inputs.num_tokens:
+        raise InputError(
+            f"the convolution needs grid=(height, width) with {inputs.num_tokens} cells, received {grid}; pass it."
+        )
+    if spec.chunk is not None and spec.chunk < inputs.num_tokens:
+        raise InputError(
+            f"the convolution needs the whole grid in one chunk, received chunk={spec.chunk} for {inputs.num_tokens} "
+            "tokens; use chunk=None."
+        )
+
+
+def _check_hidden(spec: InnerLoop, weights: FastWeights) -> None:
+    """Layers must hand over as many channels as the next one takes; gates must be as wide as what they multiply."""
+    names = spec.network.fast_weights
+    shapes = {name: tuple(weights[name].shape) for name in names}
+    if isinstance(spec.network, MLP):
+        wanted = {
+            after: (*shapes[after][:2], shapes[name][3], shapes[after][3]) for name, after in pairwise(names)
+        }
+    elif isinstance(spec.network, SwiGLU):
+        gate, out = shapes["w_gate"], shapes["w_out"]
+        wanted = {"w_up": gate, "w_out": (*out[:2], gate[3], out[3])}
+    else:
+        wanted = dict.fromkeys(names[1:], shapes[names[0]])
+    for name, shape in wanted.items():
+        _expect(name, weights[name], shape)
 
 
 def _expect(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:

@@ -14,14 +14,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analysis.errors import InputError
-from analysis.inner.chunks import check
+from analysis.inner.chunks import check, require_weights
 from analysis.inner.recurrent import apply, initial_state, update
+from analysis.inner.tensors import require_one_dtype
 from analysis.inner.types import FastWeights, Inputs, State
 from analysis.spec import InnerLoop, Order, Tail
 
 
 def begin(spec: InnerLoop, weights: FastWeights) -> State:
-    """Return the state of an empty stream."""
+    """Return the state of an empty stream; raises InputError when a fast weight is missing."""
+    require_weights(spec, weights)
     return initial_state(spec, weights)
 
 
@@ -38,6 +40,7 @@ def feed(
             "a stream needs update_tokens=None, received a split; run the whole sequence at once instead."
         )
     check(spec, piece, state.fast_weights)
+    require_one_dtype(spec, piece, state.fast_weights)
     pending = piece if state.pending is None else state.pending.followed_by(piece)
     fresh_from = 0 if state.pending is None else state.pending.num_tokens
     outputs = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from analysis.errors import ParameterError
 from analysis.lab.edits import as_trained, short_text
-from analysis.models.host import EditedHost, Host
+from analysis.models.host import EditedHost, Host, unwrap
 from analysis.probes.measure import measure
 from analysis.probes.task import Task, evaluation_task
 from analysis.publish.style import INK, SINGLE_COLUMN, look, styled
@@ -118,6 +118,8 @@ def compare(
         ParameterError: no host, hosts of different families, or another number of names.
         DataError: the data are missing or do not fit.
     """
+    if strange := [type(host).__name__ for host in hosts if not isinstance(unwrap(host), Host | EditedHost)]:
+        raise ParameterError(f"compare needs loaded hosts, received {strange[0]}; pass analysis.load(path).")
     if not hosts or len({host.family for host in hosts}) > 1:
         found = ", ".join(sorted({host.family.title for host in hosts})) or "none"
         raise ParameterError(f"compare needs one or more hosts of one family, received {found}; pass those.")

@@ -74,6 +74,10 @@ def read_source(
     if path.is_dir():
         pickled = sorted(entry for entry in path.iterdir() if entry.suffix in _PICKLED)
         if (path / MANIFEST_FILE).is_file():
+            if config is not None:
+                raise CheckpointError(
+                    f"expected no configuration for {path.name}, whose {MANIFEST_FILE} holds it, received one; leave it out"
+                )
             return _read_own(path, _only_model(weights, path), shapes_only)
         if (path / "config.json").is_file() and not pickled:
             return _read_huggingface(path, _only_model(weights, path), config, shapes_only)
@@ -205,10 +209,10 @@ def _pickled_config(
     plain_names = {short: found[name] for name, short in names.items()}
     try:
         values = families.infer_vittt_config(plain_names, stored)
-    except (KeyError, IndexError, ValueError) as error:
+    except (LookupError, ValueError, ArithmeticError) as error:
         raise CheckpointError(
-            f"expected the tensors of a whole ViTTT classifier in {path.name}, received a file without {error}; "
-            "use a complete checkpoint"
+            f"expected the tensors of a whole ViTTT classifier in {path.name}, received others ({error}); use a complete "
+            "checkpoint"
         ) from error
     return families.read_config(family, values)[0], ("configuration inferred from the shapes of the weights",)
 
@@ -232,7 +236,7 @@ def _read_values(config: Path | Mapping[str, Any]) -> Mapping[str, Any]:
         return read_json(config)
     try:
         values = yaml.safe_load(config.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
         raise CheckpointError(
             f"expected a readable YAML configuration at {config}, received: {error}; mend it"
         ) from error

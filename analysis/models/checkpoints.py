@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from analysis.errors import CheckpointError, ParameterError, StorageError
 from analysis.models import families
 from analysis.models.checkpoint_sources import Source, read_source
 from analysis.models.host import Host, unwrap
@@ -33,7 +35,14 @@ from analysis.models.manifest import (
     sha256_of,
     write_manifest,
 )
-from analysis.models.state_dicts import MatchReport, looks_untrained, match, require_complete, require_finite
+from analysis.models.state_dicts import (
+    MatchReport,
+    looks_untrained,
+    match,
+    require_complete,
+    require_finite,
+    require_numbers,
+)
 from analysis.paths import replacing
 from analysis.spec import Family, Loops
 
@@ -78,15 +87,17 @@ def load(
         source.notes.append(
             "untrained: all norm weights are one and all biases zero, as before the first step"
         )
-    with torch.device("meta"):
-        host = families.build(source.family, source.config, source.loops)
+    host = families.skeleton(source.family, source.config, source.loops)
     tensors = {name: _wide(source.tensors[name]) for name in report.matched}
     placeholders = {name: host.state_dict()[name] for name in host.tied_names()}
     host.load_state_dict({**placeholders, **tensors}, strict=True, assign=True)
     host.tie()
     host.checkpoint = _summary(source, report, host)
     host.notes.extend(host.checkpoint.notes)
-    return host.to(device).eval()
+    try:
+        return host.to(device).eval()
+    except (RuntimeError, AssertionError) as error:
+        raise ParameterError(f"expected a device of this machine, received {device!r}; use 'cpu'") from error
 
 
 def inspect(
@@ -101,8 +112,7 @@ def inspect(
     """
     source = read_source(Path(path), weights, _config_argument(config), shapes_only=True)
     report = _checked_match(source)
-    with torch.device("meta"):
-        host = families.build(source.family, source.config, source.loops)
+    host = families.skeleton(source.family, source.config, source.loops)
     return _summary(source, report, host)
 
 
@@ -120,7 +130,10 @@ def save(
     """
     host, folder = unwrap(host), Path(folder)
     provenance = check_provenance(manifest or {})
-    folder.mkdir(parents=True, exist_ok=True)
+    if not dtype.is_floating_point:
+        raise CheckpointError(
+            f"expected a floating-point dtype to store weights in, received {dtype}; pass torch.bfloat16"
+        )
     tied, parameters = host.tied_names(), dict(host.named_parameters())
     tensors = {
         name: (tensor.detach().to("cpu", dtype) if name in parameters else tensor.detach().cpu()).contiguous()
@@ -129,7 +142,12 @@ def save(
     }
     require_finite(tensors, "the host to be saved")
     with replacing(folder / WEIGHTS_FILE) as partial:
-        save_file(tensors, partial)
+        try:
+            save_file(tensors, partial)
+        except SafetensorError as error:  # its way of reporting a full disk
+            raise StorageError(
+                f"expected to write {folder / WEIGHTS_FILE}, received: {error}; free space"
+            ) from error
         written = Manifest(
             family=host.family,
             config=families.write_config(host),
@@ -144,10 +162,14 @@ def save(
 
 
 def _checked_match(source: Source) -> MatchReport:
-    expected = families.shapes_of(source.family, source.config, source.loops)
-    found = {name: tuple(tensor.shape) for name, tensor in source.tensors.items()}
-    report = dataclasses.replace(match(expected, found), stripped=source.stripped)
+    expected = families.tensors_of(source.family, source.config, source.loops)
+    shapes, found = (
+        {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        for tensors in (expected, source.tensors)
+    )
+    report = dataclasses.replace(match(shapes, found), stripped=source.stripped)
     require_complete(report, source.path.name, families.explain_mismatch(source.config, report.mismatched))
+    require_numbers(source.tensors, {name: expected[name] for name in report.matched}, source.path.name)
     return report
 
 

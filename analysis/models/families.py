@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analysis.errors import CheckpointError
+from analysis.errors import AnalysisError, CheckpointError
 from analysis.models.host import Host
 from analysis.models.lact_lm import LaCTLM
 from analysis.models.lact_lm_adapter import explain_shape
@@ -49,7 +49,7 @@ def read_config(family: Family, values: Mapping[str, Any]) -> tuple[Any, tuple[s
         return vittt_config_from_dict(values), ()
     except (TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(
-            f"expected a {family.title} configuration, received one that cannot be read: {error}; mend the configuration file"
+            f"expected a {family.title} configuration, received one that cannot be read: {error}; mend the configuration"
         ) from error
 
 
@@ -91,7 +91,7 @@ def infer_vittt_config(tensors: Mapping[str, Tensor], stored: Mapping[str, Any])
     """
     data = stored.get("DATA", {})
     size = data.get("IMG_SIZE", 224) if isinstance(data, Mapping) else 224
-    shared = {"num_classes": tensors["head.weight"].shape[0], "img_size": int(size)}
+    shared = {"num_classes": tensors["head.weight"].shape[0], "img_size": size}
     if "patch_embed.proj.weight" in tensors:
         dim, channels, patch, _ = tensors["patch_embed.proj.weight"].shape
         return shared | {
@@ -124,9 +124,27 @@ def _count(tensors: Mapping[str, Tensor], prefix: str) -> int:
     )
 
 
+def skeleton(family: Family, config: Any, loops: Loops | None = None) -> Host:
+    """Build a host without memory, on the meta device; raises `CheckpointError` when no network has these sizes."""
+    try:
+        with torch.device("meta"):
+            return build(family, config, loops)
+    except AnalysisError:
+        raise
+    except (RuntimeError, ValueError, TypeError, ArithmeticError) as error:
+        raise CheckpointError(
+            f"expected a {family.title} configuration of a network that can be built, received sizes that cannot: {error}; "
+            "mend the configuration"
+        ) from error
+
+
 def shapes_of(family: Family, config: Any, loops: Loops | None = None) -> dict[str, tuple[int, ...]]:
     """Names and shapes of all tensors a checkpoint of this configuration must hold (tied ones once)."""
-    with torch.device("meta"):
-        host = build(family, config, loops)
+    return {name: tuple(tensor.shape) for name, tensor in tensors_of(family, config, loops).items()}
+
+
+def tensors_of(family: Family, config: Any, loops: Loops | None = None) -> dict[str, Tensor]:
+    """All tensors a checkpoint of this configuration must hold (tied ones once), on the meta device."""
+    host = skeleton(family, config, loops)
     tied = host.tied_names()
-    return {name: tuple(tensor.shape) for name, tensor in host.state_dict().items() if name not in tied}
+    return {name: tensor for name, tensor in host.state_dict().items() if name not in tied}

@@ -69,6 +69,10 @@ class Host(nn.Module):
         Raises `InputError` for a malformed batch, an unknown loop or site, `UnsupportedSpecError` for loops that need
         other parameters than this host has.
         """
+        if not isinstance(batch, Mapping) or not all(isinstance(value, Tensor) for value in batch.values()):
+            raise InputError(
+                f"expected a batch as a mapping of names to tensors, received {_kinds(batch)}; see the batch of this family"
+            )
         run_loops = self.loops if loops is None else self.resolve(loops)
         if tape is None:
             return self.compute(batch, Call(run_loops, Scope(SILENT), self.backend, self.options))
@@ -130,6 +134,10 @@ class Host(nn.Module):
 
     def resolve(self, loops: Loops) -> Loops:
         """Complete `loops` with the trained ones and check that this host has the parameters they need."""
+        if not isinstance(loops, Mapping) or not all(isinstance(loop, InnerLoop) for loop in loops.values()):
+            raise InputError(
+                f"expected loops as a mapping of names to InnerLoop, received {_kinds(loops)}; edit host.loops"
+            )
         for name in loops:
             if name not in self.loops:
                 known = ", ".join(self.loops) or "none"
@@ -221,12 +229,16 @@ class EditedHost:
             raise InputError(
                 f"expected one of the loops {', '.join(self.loops)}, received {only!r}{closest(only, self.loops)}"
             )
+        if not (change is None or callable(change) or isinstance(change, Mapping)):
+            raise InputError(
+                f"expected a function of an InnerLoop or loops by name, received {type(change).__name__}; pass steps=4 by name"
+            )
         if isinstance(change, Mapping):
             return EditedHost(self.host, self.host.resolve({**self.loops, **change}))
         loops = dict(self.loops)
         for name in (only,) if only is not None else tuple(loops):
             edited = loops[name] if change is None else change(loops[name])
-            loops[name] = edited.edit(**fields)
+            loops[name] = edited.edit(**fields) if isinstance(edited, InnerLoop) else edited
         return EditedHost(self.host, self.host.resolve(loops))
 
     def difference(self) -> str:
@@ -238,6 +250,14 @@ class EditedHost:
 
     def _repr_html_(self) -> str:
         return f"<p>{self.host.heading()}; edited:</p>{html_difference(self.trained_loops, self.loops)}"
+
+
+def _kinds(value: Any) -> str:
+    """Name what came in place of a mapping: its type, with the types it holds."""
+    name = type(value).__name__
+    if not isinstance(value, Mapping):
+        return name
+    return f"{name} of {', '.join(sorted({type(item).__name__ for item in value.values()})) or 'nothing'}"
 
 
 def check_runnable(trained: InnerLoop, run: InnerLoop) -> None:

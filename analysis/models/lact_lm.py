@@ -147,9 +147,9 @@ class LaCTLM(Host):
                 f"expected a batch with either tokens or input_ids, received {', '.join(batch) or 'nothing'}"
             )
         tokens = batch["tokens"][..., :-1] if "tokens" in batch else batch["input_ids"]
-        if tokens.ndim != 2 or tokens.shape[1] < 1 or tokens.dtype not in (torch.int64, torch.int32):
+        if tokens.ndim != 2 or 0 in tokens.shape or tokens.dtype not in (torch.int64, torch.int32):
             raise InputError(
-                f"expected integer tokens [batch, length] with at least one to feed, received {tuple(tokens.shape)} "
+                f"expected integer tokens [batch, length], at least one to feed, received {tuple(tokens.shape)} "
                 f"{tokens.dtype}; pass token ids"
             )
         # On an accelerator this check would stall the queue; the embedding's own check fires there instead.

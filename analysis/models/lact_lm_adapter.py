@@ -46,6 +46,10 @@ def weight_files(folder: Path) -> list[Path]:
         raise CheckpointError(
             f"expected a weight_map in {index.name}, received {json.dumps(table)[:80]}; restore the index"
         )
+    if stray := [name for name in table.values() if not isinstance(name, str) or Path(name).name != name]:
+        raise CheckpointError(
+            f"expected names of files beside {index.name} in its weight_map, received {stray[0]!r}; restore the index"
+        )
     paths = [folder / name for name in sorted(set(table.values()))]
     if lost := [path.name for path in paths if not path.is_file()]:
         raise CheckpointError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.errors import CheckpointError, SpecError, UnsupportedSpecError, closest
+from analysis.models.config_fields import check_fields, check_layers
 from analysis.spec import (
     InnerLoop,
     Linear,
@@ -68,6 +69,8 @@ class LaCTLMConfig:
     """Ours: the output gate starts at exactly zero, so that training begins as the attention-only model."""
 
     def __post_init__(self) -> None:
+        check_fields(self, initializer_range=0, norm_eps=0, w0_w2_low_rank=-1)
+        check_layers(self.num_hidden_layers)
         for heads in ("num_attn_heads", "num_lact_heads"):
             if self.hidden_size % getattr(self, heads):
                 raise SpecError(
@@ -165,12 +168,6 @@ def parse_config(data: Mapping[str, Any]) -> tuple[LaCTLMConfig, tuple[str, ...]
         for name in data
         if name not in known and name not in _WITHOUT_EFFECT
     )
-    for name, value in values.items():
-        default = getattr(LaCTLMConfig, name)
-        if isinstance(default, (bool, int, float)) and not isinstance(value, (bool, int, float)):
-            raise CheckpointError(
-                f"expected config field {name} to be a number or boolean, received {value!r}; mend config.json"
-            )
     return LaCTLMConfig(**values), ignored
 
 

@@ -169,6 +169,11 @@ class LaCTNVS(Host):
         targets = view_tokens(
             batch["target_c2w"], batch["target_fxfycxcy"], None, size, self.config.patch_size
         )
+        if len(targets) != len(inputs):
+            raise InputError(
+                f"expected target cameras of the {len(inputs)} scenes of the batch, received those of {len(targets)}; pass "
+                "views of the same scenes"
+            )
         x = self._embed(torch.cat((inputs, targets), dim=1))
         x, _ = self._run_blocks(x, Span(per_view, inputs.shape[1]), call)
         return self._decode(x[:, inputs.shape[1] :], size)

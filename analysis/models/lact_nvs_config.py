@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from analysis.errors import CheckpointError, UnsupportedSpecError, closest
+from analysis.models.config_fields import check_fields, check_layers
 from analysis.spec import Loops, presets
 
 LOOP = "fast_weights"
@@ -20,6 +21,9 @@ class SelfAttention:
     head_dim: int
     use_qk_norm: bool = True
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FastWeights:
@@ -30,12 +34,18 @@ class FastWeights:
     base_lr: float = 0.01
     muon_update_steps: int = 5
 
+    def __post_init__(self) -> None:
+        check_fields(self, muon_update_steps=0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FeedForward:
     """Two linear maps with an exact GELU between them."""
 
     inter_multi: int = 4
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 SubLayer = SelfAttention | FastWeights | FeedForward
@@ -62,11 +72,13 @@ class LaCTNVSConfig:
     block_config: tuple[SubLayer, ...]
 
     def __post_init__(self) -> None:
+        check_fields(self)
+        check_layers(self.layers)
         kinds = [type(entry) for entry in self.block_config]
-        if len(set(kinds)) != len(kinds):
-            names = ", ".join(kind.__name__ for kind in kinds)
+        if not kinds or len(set(kinds)) != len(kinds):
+            names = ", ".join(kind.__name__ for kind in kinds) or "none"
             raise CheckpointError(
-                f"expected each kind of sub-layer once per block, received {names}; remove one"
+                f"expected each kind of sub-layer at most once per block, and one at least, received {names}; mend block_config"
             )
         for entry in self.block_config:
             head_dim = getattr(entry, "head_dim", self.dim)
@@ -102,11 +114,15 @@ class LaCTNVSConfig:
             raise CheckpointError(
                 f"expected {sorted(known)} in the configuration, missing {missing}; add them"
             )
-        blocks: Sequence[Mapping[str, Any]] = values["block_config"]
+        blocks = values["block_config"]
+        if not isinstance(blocks, Sequence) or not all(isinstance(entry, Mapping) for entry in blocks):
+            raise CheckpointError(
+                f"expected a list of sub-layers in block_config, received {blocks!r}; mend the configuration"
+            )
         return cls(
-            patch_size=int(values["patch_size"]),
-            dim=int(values["dim"]),
-            layers=int(values["layers"]),
+            patch_size=values["patch_size"],
+            dim=values["dim"],
+            layers=values["layers"],
             block_config=tuple(_read_entry(entry) for entry in blocks),
         )
 
@@ -131,7 +147,7 @@ def _refuse_unknown(values: Mapping[str, Any], known: set[str], where: str) -> N
 def _read_entry(entry: Mapping[str, Any]) -> SubLayer:
     _refuse_unknown(entry, {"type", "length_dim", "params"}, "block entry")
     name = entry.get("type", "")
-    if name not in _TYPES:
+    if not isinstance(name, str) or name not in _TYPES:
         raise CheckpointError(
             f"expected a sub-layer type among {sorted(_TYPES)}, received {name!r}; rename it"
         )
@@ -141,6 +157,10 @@ def _read_entry(entry: Mapping[str, Any]) -> SubLayer:
             f"expected length_dim {span!r} for {name}, received {entry['length_dim']!r}; other spans are not built"
         )
     params = entry.get("params") or {}
+    if not isinstance(params, Mapping):
+        raise CheckpointError(
+            f"expected a mapping under params of {name}, received {params!r}; mend the configuration"
+        )
     _refuse_unknown(params, {field.name for field in fields(kind)}, f"{name} parameter")
     return kind(**params)
 

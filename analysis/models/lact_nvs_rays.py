@@ -47,9 +47,10 @@ def view_tokens(
     """Return the tokens of all views one after the other; each vector runs over row, column, channel.
 
     Colours are 2 x - 1 for images in 0..1 and zero for views without an image (the ones to be rendered).
-    Raises InputError when a side is not a multiple of the patch.
+    Raises InputError when a side is not a multiple of the patch, or cameras and images do not belong together.
     """
     height, width = size
+    _check_cameras(c2w, fxfycxcy, images)
     if height % patch or width % patch:
         raise InputError(
             f"expected image sides to be multiples of {patch}, received {height}x{width}; resize or crop"
@@ -66,6 +67,19 @@ def view_tokens(
     return grid.movedim(3, 4).reshape(
         batch, views * (height // patch) * (width // patch), patch * patch * CHANNELS
     )
+
+
+def _check_cameras(c2w: Tensor, fxfycxcy: Tensor, images: Tensor | None) -> None:
+    views = tuple(c2w.shape[:2])
+    shapes = {"c2w": (c2w, (*views, 4, 4)), "fxfycxcy": (fxfycxcy, (*views, 4))}
+    if images is not None:
+        shapes["images"] = (images, (*views, *images.shape[2:]))
+    for name, (tensor, wanted) in shapes.items():
+        if tuple(tensor.shape) != wanted or 0 in wanted or not tensor.is_floating_point():
+            raise InputError(
+                f"expected cameras of one or more views, c2w [B, V, 4, 4] and fxfycxcy [B, V, 4] as floating-point numbers, "
+                f"received {name} {tuple(tensor.shape)} {tensor.dtype} for B, V = {views}; pass one camera for each view"
+            )
 
 
 def images_from_tokens(

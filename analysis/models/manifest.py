@@ -48,16 +48,31 @@ class Manifest:
         }
 
 
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("config", "loops", "metrics", "versions"), (dict,)),
+    **dict.fromkeys(("family", "sha256", "storage", "data_digest", "commit"), (str,)),
+    **dict.fromkeys(("seed", "step"), (int, type(None))),
+    "num_parameters": (int,),
+    "recipe": (dict, str),
+}
+"""What JSON holds under each name; `config` and `loops` are read further by their own parsers."""
+
 PROVENANCE = ("recipe", "data_digest", "seed", "step", "metrics", "commit", "versions")
 
 
 def check_provenance(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the provenance a trainer hands over; raises `CheckpointError` for an unknown name."""
+    """Return the provenance a trainer hands over; raises `CheckpointError` for an unknown name or what JSON cannot hold."""
     for name in values:
         if name not in PROVENANCE:
             raise CheckpointError(
                 f"expected provenance among {', '.join(PROVENANCE)}, received {name!r}{closest(name, PROVENANCE)}; rename it"
             )
+    try:
+        json.dumps(dict(values))
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"expected provenance that JSON can hold, received: {error}; pass plain numbers, text, lists and mappings"
+        ) from error
     return dict(values)
 
 
@@ -75,6 +90,12 @@ def read_manifest(folder: Path) -> Manifest:
         raise CheckpointError(
             f"expected {', '.join(missing)} in {path.name} of {folder.name}, received none; restore the file"
         )
+    for name, kinds in _TYPES.items():
+        if name in data and not isinstance(data[name], kinds):
+            raise CheckpointError(
+                f"expected {name} in {path.name} of {folder.name} as {' or '.join(kind.__name__ for kind in kinds)}, received "
+                f"{data[name]!r:.80}; restore the file"
+            )
     try:
         loops = {name: from_dict(loop) for name, loop in data["loops"].items()}
         family = parse_family(data["family"])
@@ -100,7 +121,7 @@ def read_json(path: Path) -> dict[str, Any]:
         )
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise CheckpointError(
             f"expected JSON in {path}, received a file that cannot be read: {error}; restore it"
         ) from error

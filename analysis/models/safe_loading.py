@@ -51,11 +51,21 @@ _STORAGE_DTYPES = {
 }
 _HEADER_DTYPES = {
     "F64": torch.float64,
+    "F32": torch.float32,
     "F16": torch.float16,
     "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8},
+    **{"BOOL": torch.bool, "C64": torch.complex64},
 }
+
+
+# What a pickle that was cut off or tampered with makes its readers raise.
+_DAMAGE = (
+    *(pickle.UnpicklingError, zipfile.BadZipFile, OSError, EOFError, MemoryError, RuntimeError),
+    *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError),
+)
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -98,11 +108,16 @@ def load_pickled(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         return _read_closed(path)
-    except (RuntimeError, EOFError, OSError, zipfile.BadZipFile, ValueError, KeyError) as error:
+    except _DAMAGE as error:
         raise _damaged(path, error) from error
 
 
 def _read_closed(path: Path) -> Any:
+    if not zipfile.is_zipfile(path):
+        raise CheckpointError(
+            f"expected a complete file written by torch.save, received {path.name} ({path.stat().st_size} bytes), which is no "
+            "zip file of it and holds more than tensors; fetch it again, or save the state_dict alone with torch 1.6 or newer"
+        )
     try:
         with zipfile.ZipFile(path) as archive:
             pickled = next(
@@ -115,15 +130,7 @@ def _read_closed(path: Path) -> Any:
         raise CheckpointError(
             f"expected a file written by torch.save, received {path.name} without data.pkl inside"
         ) from None
-    except (
-        zipfile.BadZipFile,
-        pickle.UnpicklingError,
-        EOFError,
-        ValueError,
-        RuntimeError,
-        KeyError,
-        TypeError,
-    ) as error:
+    except _DAMAGE as error:
         raise _damaged(path, error) from error
 
 
@@ -133,7 +140,8 @@ def _require_file(path: Path) -> None:
 
 
 def _damaged(path: Path, error: Exception) -> CheckpointError:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    said = str(error).splitlines()
+    reason = said[0] if said and not isinstance(error, LookupError) else type(error).__name__
     return CheckpointError(
         f"expected a complete file written by torch.save, received {path.name} ({path.stat().st_size} bytes) which cannot be "
         f"read: {reason}; fetch the file again"

@@ -99,8 +99,12 @@ class Tape:
             if name in self._replace:
                 tensor = _checked_replacement(name, tensor, self._replace[name](tensor, dict(tensors)))
             if name in self._wanted:
-                kept = tensor.detach()
-                self._records[name] = kept if self.reduce is None else self.reduce(name, kept).detach()
+                kept = tensor.detach() if self.reduce is None else self.reduce(name, tensor.detach())
+                if not isinstance(kept, Tensor):
+                    raise InputError(
+                        f"expected reduce to return a tensor for {name}, received {type(kept).__name__}; return what to keep"
+                    )
+                self._records[name] = kept.detach()
             self._pending.discard(name)
             passed[key] = tensor
         return passed

@@ -72,7 +72,7 @@ def match(
 
 
 def require_complete(report: MatchReport, source: str, hint: str = "") -> None:
-    """Raise `CheckpointError` when a parameter is missing or has another shape; names the closest present keys."""
+    """Raise `CheckpointError` when a parameter is missing or has another shape, or a layer is left over; names them."""
     if report.missing:
         shown = [name + closest(name, report.unexpected) for name in report.missing[:5]]
         more = f" and {len(report.missing) - 5} more" if len(report.missing) > 5 else ""
@@ -84,6 +84,11 @@ def require_complete(report: MatchReport, source: str, hint: str = "") -> None:
         raise CheckpointError(
             f"expected {source} to hold {', '.join(shown)}{more}, received a file without ({report}){verdict}"
         )
+    if layers := _surplus_layers(report):
+        raise CheckpointError(
+            f"expected {source} to hold the layers of its configuration, received {', '.join(layers[:5])} on top "
+            f"({len(layers)} layers); use the configuration these weights were trained with"
+        )
     if report.mismatched:
         name, expected, found = report.mismatched[0]
         why = hint or "use the configuration these weights were trained with"
@@ -93,18 +98,55 @@ def require_complete(report: MatchReport, source: str, hint: str = "") -> None:
         )
 
 
-def require_finite(tensors: Mapping[str, Tensor], source: str) -> None:
-    """Raise `CheckpointError` naming the tensors that hold NaN or infinity."""
-    bad = [
+def _surplus_layers(report: MatchReport) -> list[str]:
+    """Numbered modules (`layers.7`) of the file beside those of the host, in the order of the file."""
+    known = {
         name
-        for name, tensor in tensors.items()
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())
+        for matched in (*report.matched, *(m[0] for m in report.mismatched))
+        for name in _numbered(matched)
+    }
+    lists = {name.rpartition(".")[0] for name in known}
+    found = [
+        name
+        for unexpected in report.unexpected
+        for name in _numbered(unexpected)
+        if name not in known and name.rpartition(".")[0] in lists
     ]
+    return list(dict.fromkeys(found))
+
+
+def _numbered(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[: i + 1]) for i, part in enumerate(parts) if part.isdecimal()]
+
+
+def require_numbers(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], source: str) -> None:
+    """Raise `CheckpointError` naming a tensor that is not stored as the plain numbers a host computes with.
+
+    Every floating-point type will do for a floating-point parameter; quantised, complex and sparse ones will not.
+    """
+    for name, wanted in expected.items():
+        tensor = tensors[name]
+        if tensor.layout is not torch.strided or tensor.is_floating_point() != wanted.is_floating_point():
+            raise CheckpointError(
+                f"expected {name} of {source} as dense {'floating-point' if wanted.is_floating_point() else 'whole'} numbers, "
+                f"received {tensor.dtype} {tensor.layout}; convert the checkpoint"
+            )
+
+
+def require_finite(tensors: Mapping[str, Tensor], source: str) -> None:
+    """Raise `CheckpointError` naming the tensors that hold NaN or infinity, or no values at all (meta tensors)."""
+    bad = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not _is_finite(tensor)]
     if bad:
         raise CheckpointError(
             f"expected finite weights, received NaN or infinity in {', '.join(bad[:5])} ({len(bad)} tensors) of {source}; "
             "the training run diverged or the file is damaged, take an earlier checkpoint"
         )
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    values = tensor if tensor.dtype.itemsize > 1 else tensor.float()  # 8-bit types have no such function
+    return not values.is_meta and bool(torch.isfinite(values).all())
 
 
 def looks_untrained(tensors: Mapping[str, Tensor]) -> bool:

@@ -79,13 +79,20 @@ class _Classifier(Host):
             images is None
             or images.ndim != 4
             or images.shape[1] != channels
-            or not images.is_floating_point()
+            or 0 in images.shape
+            or not self._takes(images.dtype, images.device)
         ):
             received = "none" if images is None else f"{tuple(images.shape)} {images.dtype}"
             raise InputError(
-                f"expected floating-point images [B, {channels}, H, W] in the batch, received {received}"
+                f"expected images [B, {channels}, H, W] of type {self.head.weight.dtype} in the batch, received {received}; "
+                "convert them"
             )
         return self.head(self.features(images, call))
+
+    def _takes(self, dtype: torch.dtype, device: torch.device) -> bool:
+        return dtype == self.head.weight.dtype or (
+            dtype.is_floating_point and torch.is_autocast_enabled(device.type)
+        )
 
     def loss(self, output: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Mean cross entropy in nats; `config.label_smoothing` applies in training mode only."""
@@ -105,7 +112,16 @@ class _Classifier(Host):
         labels = batch.get("labels")
         if labels is None or labels.shape != output.shape[:1] or labels.is_floating_point():
             received = "none" if labels is None else f"{tuple(labels.shape)} {labels.dtype}"
-            raise InputError(f"expected integer labels [{output.shape[0]}] in the batch, received {received}")
+            raise InputError(
+                f"expected integer labels [{output.shape[0]}] in the batch, received {received}; add them"
+            )
+        # On an accelerator this check would stall the queue.
+        if labels.device.type == "cpu" and not torch.compiler.is_compiling() and len(labels):
+            low, high = int(labels.min()), int(labels.max())
+            if low < 0 or high >= output.shape[1]:
+                raise InputError(
+                    f"expected labels in 0..{output.shape[1] - 1}, received {low}..{high}; use the classes of the checkpoint"
+                )
         return labels.long()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from analysis.errors import CheckpointError, closest
+from analysis.models.config_fields import check_fields, check_layers
 from analysis.spec import Family, Loops, baseline
 
 
@@ -32,6 +33,8 @@ class ViTTTConfig:
     ttt_branch: bool = True
 
     def __post_init__(self) -> None:
+        _check(self)
+        check_layers(self.depth)
         _refuse_uneven(self.embed_dim, self.num_heads)
 
 
@@ -55,6 +58,8 @@ class HierarchicalViTTTConfig:
     ttt_branch: bool = True
 
     def __post_init__(self) -> None:
+        _check(self)
+        check_layers(sum(self.depths))
         if not len(self.dim) == len(self.depths) == len(self.num_heads):
             raise CheckpointError(
                 f"expected dim, depths and num_heads of one length, received {self.dim}, {self.depths}, "
@@ -64,7 +69,7 @@ class HierarchicalViTTTConfig:
             _refuse_uneven(width, heads)
             if width % 4:
                 raise CheckpointError(
-                    f"expected stage widths divisible by 4 for the rotary, received {width}"
+                    f"expected stage widths divisible by 4 for the rotary, received {width}; change dim"
                 )
 
 
@@ -76,10 +81,19 @@ def default_loops(config: AnyViTTTConfig) -> Loops:
     return baseline(Family.VITTT) if config.ttt_branch else {}
 
 
+def _check(config: AnyViTTTConfig) -> None:
+    check_fields(config, drop_path_rate=0, label_smoothing=0)
+    for name in ("drop_path_rate", "label_smoothing"):
+        if getattr(config, name) >= 1:
+            raise CheckpointError(
+                f"expected {name} in the configuration to be below 1, received {getattr(config, name)}; lower it"
+            )
+
+
 def _refuse_uneven(width: int, heads: int) -> None:
     if width % heads:
         raise CheckpointError(
-            f"expected the width to be a multiple of the heads, received {width} and {heads}"
+            f"expected the width to be a multiple of the heads, received {width} and {heads}; change one"
         )
 
 

@@ -66,11 +66,9 @@ def capture(
     A fresh draw per batch keeps memory to what is kept. For hosts with several loops, `loop` chooses one (default: the first).
 
     Raises:
-        ParameterError: vectors below 1.
-        InputError: the host has no such site.
+        ParameterError: vectors below 1, or no such loop.
     """
-    if vectors < 1:
-        raise ParameterError(f"vectors must be at least 1, received {vectors}; ask for a few hundred.")
+    _require_count("vectors", vectors, 1)
     module = module_of(host)
     prefixes = _prefixes(module, loop)
     names = [f"{prefix}{kind}" for prefix in prefixes for kind in "qkvo"]
@@ -101,9 +99,24 @@ def capture(
 
 
 def _prefixes(module: Any, loop: str | None) -> list[str]:
-    name = loop if loop is not None else next(iter(module.loops))
-    inner = module.loop_prefix(name)
+    inner = module.loop_prefix(_chosen(module, loop))
     return [f"layers.{index}.{inner}" for index in range(module.num_layers)]
+
+
+def _chosen(module: Any, loop: str | None) -> str:
+    if not module.loops or (loop is not None and loop not in tuple(module.loops)):
+        known = ", ".join(module.loops) or "none: this host has no inner loop"
+        raise ParameterError(
+            f"loop must be one of the host's ({known}), received {loop!r}; name one, or load another checkpoint."
+        )
+    return next(iter(module.loops)) if loop is None else loop
+
+
+def _require_count(name: str, value: Any, least: int) -> None:
+    if type(value) is not int or value < least:
+        raise ParameterError(
+            f"{name} must be an integer of at least {least}, received {value!r}; ask for a few hundred."
+        )
 
 
 def mismatch(
@@ -118,37 +131,53 @@ def mismatch(
     """Measure the Q/K and V/O mismatch of every layer; one record per layer, pair and measure, cached by content.
 
     A pair whose vectors carry no distribution (no spread, not finite, too few) gives no record; `explain_gaps` says why.
+
+    Raises:
+        ParameterError: vectors or permutations below 1, no such loop, or no pair that carries a distribution.
     """
-    module = module_of(host)
-    base = {
-        "question": "distribution mismatch",
-        "checkpoint": module.checkpoint.digest if module.checkpoint is not None else "",
-        "trained_spec": specs(host.trained_loops),
-        "run_spec": specs(host.loops),
-        "data": task.digest,
-        "seeds": ()
-        if getattr(module.checkpoint, "manifest", None) is None
-        else (module.checkpoint.manifest.seed,),
-        "samples": task.samples,
-        "device": device_name(next(module.parameters()).device),
-    }
+    _require_count("vectors", vectors, 1)
+    _require_count("permutations", permutations, 1)
+    module, base = module_of(host), _base(host, task)
     settings = {
         "family": host.family.value,
         "variant": variant_of(module),
-        "loop": loop or next(iter(module.loops)),
+        "loop": _chosen(module, loop),
         "vectors": vectors,
         "permutations": permutations,
     }
     inputs = {**base, **settings, "code": code_digest()}
 
     def compute() -> list[Record]:
-        rows = []
-        for clouds in capture(host, task, vectors=vectors, loop=loop):
-            for pair in PAIRS:
-                rows += _pair(base, settings, clouds, pair, permutations)
+        found = capture(host, task, vectors=vectors, loop=loop)
+        rows = [
+            row
+            for clouds in found
+            for pair in PAIRS
+            for row in _pair(base, settings, clouds, pair, permutations)
+        ]
+        if not rows:
+            raise ParameterError(
+                f"expected vectors that carry a distribution, received none ({explain_gaps(found)[0]}); ask for more vectors "
+                "and samples, or load another checkpoint."
+            )
         return rows
 
     return (store or Store()).cached_all(inputs, compute)
+
+
+def _base(host: Host | EditedHost, task: Task) -> dict[str, Any]:
+    module = module_of(host)
+    manifest = getattr(module.checkpoint, "manifest", None)
+    return {
+        "question": "distribution mismatch",
+        "checkpoint": module.checkpoint.digest if module.checkpoint is not None else "",
+        "trained_spec": specs(host.trained_loops),
+        "run_spec": specs(host.loops),
+        "data": task.digest,
+        "seeds": () if manifest is None else (manifest.seed,),
+        "samples": task.samples,
+        "device": device_name(next(module.parameters()).device),
+    }
 
 
 def _pair(

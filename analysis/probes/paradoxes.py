@@ -33,7 +33,7 @@ def evaluation(host: AnyHost, task: Task, *, store: Store | None = None) -> Reco
 def inner_steps(
     host: AnyHost,
     task: Task,
-    steps: Sequence[int] = (1, 2, 3, 4, 6, 8),
+    steps: Sequence[int] | int = (1, 2, 3, 4, 6, 8),
     *,
     step_size: float = 1.0,
     store: Store | None = None,
@@ -46,13 +46,15 @@ def inner_steps(
     Raises:
         ParameterError: no steps, or one below 1.
     """
-    if not steps or any(isinstance(k, bool) or not isinstance(k, int) or k < 1 for k in steps):
+    steps = [steps] if isinstance(steps, int) else steps
+    if not isinstance(steps, Sequence) or not steps or not all(type(k) is int and k >= 1 for k in steps):
         raise ParameterError(
-            f"steps must be integers of at least 1, received {list(steps)}; zero steps are always measured as well."
+            f"steps must be integers of at least 1, received {steps!r}; zero steps are always measured as well."
         )
-    if not (math.isfinite(step_size) and step_size > 0):
+    is_number = isinstance(step_size, int | float) and not isinstance(step_size, bool)
+    if not is_number or not math.isfinite(step_size) or step_size <= 0:
         raise ParameterError(
-            f"step_size must be a positive number, received {step_size}; 1.0 leaves the step as trained."
+            f"step_size must be a positive number, received {step_size!r}; 1.0 leaves the step as trained."
         )
     command = f"probe steps --set steps={','.join(map(str, steps))}"
     rows: list[Record] = []
@@ -142,7 +144,8 @@ def feeding(host: AnyHost, task: Task, *, store: Store | None = None) -> Records
 def _of_another_example(tensor: Tensor, together: Mapping[str, Tensor]) -> Tensor:
     if len(tensor) < 2:
         raise InputError(
-            "feeding another example needs batches of at least two, received one; ask for more samples."
+            "feeding another example needs batches of at least two, received one with a single example; ask for one sample "
+            "more, or one fewer."
         )
     return tensor.roll(1, 0)
 

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from analysis.data import image_formats, images, scene_formats, scenes, text, text_files
 from analysis.errors import DataError, ParameterError
-from analysis.models.host import EditedHost, Host
+from analysis.models.host import EditedHost, Host, unwrap
 from analysis.spec import Family
 
 DEFAULT_SAMPLES = {Family.LACT_LM: 32, Family.LACT_NVS: 64, Family.VITTT: 1000}
+MOST_SAMPLES = 100_000
 INPUT_VIEWS, TARGET_VIEWS = 2, 3
 IMAGE_SIZE = 64
 CONTEXT = 1024
@@ -48,17 +49,27 @@ def evaluation_task(
         length: tokens per sequence (language models); None takes 1024, or four chunks where that is more.
 
     Raises:
-        ParameterError: samples < 1, or a host of no published family.
+        ParameterError: samples out of range, no host, or one of no published family.
         DataError: the data do not exist, are damaged, or do not fit the host.
     """
+    if not isinstance(unwrap(host), Host | EditedHost):
+        raise ParameterError(
+            f"expected a loaded host, received {type(host).__name__}; pass analysis.load(path), or an edit of it"
+        )
     if not isinstance(host.family, Family):
         raise ParameterError(
             f"expected a host of a published family to choose data for, received {host.family.title}; hand your own Task to the "
             "probe's function"
         )
     count = DEFAULT_SAMPLES[host.family] if samples is None else samples
-    if count < 1:
-        raise ParameterError(f"samples must be at least 1, received {samples}; ask for one or more.")
+    if type(count) is not int or count < 1:
+        raise ParameterError(
+            f"samples must be an integer of at least 1, received {samples!r}; ask for one or more."
+        )
+    if data is None and count > MOST_SAMPLES:
+        raise ParameterError(
+            f"samples of the embedded data must be at most {MOST_SAMPLES}, received {samples}; ask for fewer."
+        )
     if host.family is Family.LACT_LM:
         return _language(host, count, data, length)
     return _views(host, count, data) if host.family is Family.LACT_NVS else _classification(host, count, data)

@@ -132,7 +132,7 @@ def _read(path: Path) -> tuple[str, Claims]:
         reader.feed(file.read_text(encoding="utf-8"))
         claims = {claim["key"]: claim for claim in json.loads(reader.found["claims"])["claims"]}
         _check(claims)
-    except (UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+    except (UnicodeDecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ReportError(
             f"expected a report of this suite with its claims inside, received {file} ({error!r}); build it again"
         ) from error

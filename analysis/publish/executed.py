@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,13 +86,17 @@ def store(executed: Executed, output: Path) -> None:
 
 
 def load(path: Path, key: str) -> Executed | None:
-    """Return the complete notebook that was executed under `key`, or None."""
+    """Return the complete notebook that was executed under `key`, or None; a damaged one counts as none."""
     file = paths.CACHE / "executed" / f"{path.stem}-{key[:20]}.ipynb"
     if not file.is_file():
         return None
-    notebook = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
-    if notebook.metadata.get(STAMP, {}).get("key") != key:
+    try:
+        text = file.read_text(encoding="utf-8")
+        if json.loads(text)["metadata"][STAMP]["key"] != key:
+            return None
+    except (ValueError, LookupError, TypeError):
         return None
+    notebook = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
     return Executed(name=path.stem, folder=path.parent, notebook=notebook, key=key, cached=True)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
+import re
 import shutil
 import tempfile
 import time
@@ -29,6 +31,7 @@ from analysis.publish.executed import (
 from analysis.publish.kernels import Kernels, environment, kernel_environment
 from analysis.publish.parameters import Parameter, declared, resolve
 
+FORMAT = 4
 KERNEL = "python3"  # resolves to the running interpreter, whatever kernel the author stored
 
 
@@ -64,13 +67,32 @@ def read_notebook(path: Path) -> dict[str, Any]:
     """Return the content of a notebook file; raise ReportError when it is not one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content["cells"], list):
-            raise TypeError("cells")
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        if content["nbformat"] != FORMAT or not isinstance(content["metadata"], dict):
+            raise TypeError(f"no notebook of format {FORMAT}")
+        for number, cell in enumerate(content["cells"]):
+            known = isinstance(cell["source"], str | list) and isinstance(cell["cell_type"], str)
+            if not known or not isinstance(cell["metadata"], dict):
+                raise TypeError(f"cell {number}")
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise ReportError(
-            f"expected a notebook, received {path} ({error!r}); open and save it in JupyterLab"
+            f"expected a notebook, received {path} ({error!r:.200}); open and save it in JupyterLab"
         ) from None
     return content
+
+
+def require_titles(notebooks: Sequence[Path] | None = None) -> None:
+    """Raise ReportError for a notebook whose first heading is no '# Title': it could run, but not be shown."""
+    for path in find_notebooks(notebooks):
+        text = "\n".join(
+            "".join(cell["source"])
+            for cell in read_notebook(path)["cells"]
+            if cell["cell_type"] == "markdown"
+        )
+        first = re.search(r"^(#{1,6})\s", text, flags=re.MULTILINE)
+        if first is None or first.group(1) != "#":
+            raise ReportError(
+                f"expected notebook {path.stem!r} to open with a '# Title', received none; add it"
+            )
 
 
 def declared_parameters(notebooks: Sequence[Path] | None = None) -> dict[str, dict[str, Parameter]]:
@@ -192,6 +214,7 @@ def _execute(
         raise DependencyError(
             f"running notebooks needs papermill ({error.name} is missing); run `make setup`"
         ) from error
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)  # our one sentence says what it would
     changed = {
         name: value for name, value in task.parameters.items() if value != task.declarations[name].default
     }
@@ -220,8 +243,9 @@ def _execute(
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    paths.CACHE.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="run-", dir=paths.CACHE))
+    with paths.writing(paths.CACHE):
+        paths.CACHE.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=paths.CACHE))
     try:
         yield folder
     finally:

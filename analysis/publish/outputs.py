@@ -86,6 +86,10 @@ class Outputs:
 
     def _svg(self, svg: str, prefix: str) -> str:
         """Make an SVG file part of the page: no prologue, ids of its own, neutral colours that follow the theme."""
+        if "<svg" not in svg:
+            raise ReportError(
+                f"notebook {self.name!r} shows a picture without an <svg> element; draw it again"
+            )
         svg = svg[svg.index("<svg") :]
         svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
         svg = svg if self.printed else slim(svg)  # printing engines read the older form of links only

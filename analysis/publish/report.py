@@ -18,7 +18,7 @@ from analysis.publish import provenance
 from analysis.publish.executed import Executed
 from analysis.publish.fragments import Fragment, describe_failure, render
 from analysis.publish.mathematics import Formulas
-from analysis.publish.notebooks import run_notebooks
+from analysis.publish.notebooks import require_titles, run_notebooks
 from analysis.publish.page import Build, render_page
 from analysis.publish.pdf import choose_engine, write_pdf
 
@@ -55,12 +55,12 @@ def build_report(
     """Run the notebooks, or reuse their cached runs, and write `index.html` and `report.pdf` into `output`.
 
     The HTML is written in any case; `require_pdf` decides whether a PDF that cannot be made is an error after that.
-    When a notebook fails, the others still run, the marked partial report goes to `output/failed/`, and the former
-    report stays.
+    When a notebook fails, the others still run, the marked partial report goes to `output/failed/`, and the former stays.
 
     Raises ParameterError before anything runs; ReportError naming notebook, cell and cause; DependencyError for a
     required PDF without an engine.
     """
+    require_titles(notebooks)
     target = (output or paths.REPORT).resolve()
     with _staging(target) as stage:
         engine, note = _engine(pdf_engine)

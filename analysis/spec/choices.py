@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, ClassVar
 
 from analysis.errors import SpecError
 from analysis.spec.enums import NormMode, Placement, Reduction, Schedule
@@ -21,6 +22,17 @@ def require_positive(owner: object, name: str, value: float) -> None:
         raise SpecError(
             f"{type(owner).__name__}.{name} must be a positive finite number, received {value!r}; choose a value above 0."
         )
+
+
+def require_kinds(owner: Any) -> None:
+    """Raise SpecError for a field of a choice that should be an enum member or a truth value and is not."""
+    for item in fields(owner):
+        wanted, value = type(item.default), getattr(owner, item.name)
+        if isinstance(item.default, Enum | bool) and not isinstance(value, wanted):
+            members = [str(member) for member in wanted] if issubclass(wanted, Enum) else ["True", "False"]
+            raise SpecError(
+                f"{type(owner).__name__}.{item.name} must be one of {', '.join(members)}, received {value!r}; pass one of those."
+            )
 
 
 # --- networks -----------------------------------------------------------------------------------------------------

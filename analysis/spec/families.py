@@ -36,6 +36,6 @@ def parse_family(name: str) -> Family:
         SpecError: no such family.
     """
     known = {member.value: member for member in Family}
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise SpecError(f"family must be one of {', '.join(known)}, received {name!r}; pass one of those.")
     return known[name]

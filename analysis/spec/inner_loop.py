@@ -78,6 +78,8 @@ class InnerLoop:
                 raise SpecError(
                     f"InnerLoop.{name} must be one of {names}, received {value!r}; pass one of those."
                 )
+            if dataclasses.is_dataclass(value):
+                choices.require_kinds(value)
         _whole_number("steps", self.steps)
         if self.chunk is not None:
             _whole_number("chunk", self.chunk)

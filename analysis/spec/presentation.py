@@ -56,8 +56,12 @@ def from_dict(data: Mapping[str, Any]) -> InnerLoop:
     """Restore a specification written by `to_dict`; fields left out take their defaults.
 
     Raises:
-        SpecError: unknown field, kind or value, with the nearest known one.
+        SpecError: no mapping, or an unknown field, kind or value, with the nearest known one.
     """
+    if not isinstance(data, Mapping):
+        raise SpecError(
+            f"an inner loop must be a mapping of field to value, received {data!r}; write it with to_dict."
+        )
     return InnerLoop().edit(**{name: parse_field(name, value) for name, value in data.items()})
 
 
@@ -78,7 +82,7 @@ def parse_field(name: str, value: Any) -> Any:
     kind = given.pop("kind", None) if given is not None else value
     if kind == "none" and name in ("momentum", "weight_norm"):
         return None
-    if kind not in kinds or given is None:
+    if given is None or not isinstance(kind, str) or kind not in kinds:
         raise SpecError(
             f"InnerLoop.{name} must name one of {', '.join(kinds)}, received {kind!r}{closest(str(kind), kinds)}; "
             "pass one of those."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from analysis.errors import SpecError
 from analysis.spec.choices import DotProduct, SquaredError
 from analysis.spec.enums import NormMode, Trained
 from analysis.spec.inner_loop import InnerLoop
@@ -39,7 +40,11 @@ def reducibility(spec: InnerLoop, num_chunks: int) -> Reducibility:
 
     Pre-norm accumulates an unnormalised copy that the dot-product gradient never reads, so with only the last layer moving
     it stays additive and is normalised at read-out: appendix I.2 concerns post-norm.
+
+    Raises:
+        SpecError: fewer than one chunk.
     """
+    _require_count(num_chunks)
     if spec.trained is Trained.NONE:
         return Reducibility(
             ReducibilityClass.ADDITIVE, "no fast weight moves, so the state is S_0 throughout"
@@ -77,6 +82,13 @@ def reducibility(spec: InnerLoop, num_chunks: int) -> Reducibility:
         ReducibilityClass.ADDITIVE_PER_CHUNK,
         "updates do not depend on the state but pass a non-linear transform: scan momentum, transform each chunk, scan weights",
     )
+
+
+def _require_count(num_chunks: int) -> None:
+    if isinstance(num_chunks, bool) or not isinstance(num_chunks, int) or num_chunks < 1:
+        raise SpecError(
+            f"num_chunks must be an integer of at least 1, received {num_chunks!r}; pass the length in chunks."
+        )
 
 
 def _squared_error(spec: InnerLoop) -> Reducibility:

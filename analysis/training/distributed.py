@@ -61,14 +61,14 @@ def join(device: str | torch.device | None = None) -> Team:
     device of its local rank, or the CPU when there is none or `device` says cpu.
 
     Raises:
-        ParameterError: more local processes than CUDA devices.
+        ParameterError: more local processes than CUDA devices, or an environment that torchrun did not make.
     """
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    world = _number("WORLD_SIZE", "1")
     has_cuda = torch.cuda.is_available() and (device is None or torch.device(device).type == "cuda")
     if world == 1:
         chosen = torch.device(device) if device is not None else torch.device("cuda:0" if has_cuda else "cpu")
         return Team(0, 1, chosen)
-    rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    rank, local = _number("RANK"), _number("LOCAL_RANK")
     if has_cuda and local >= torch.cuda.device_count():
         raise ParameterError(
             f"expected at most {torch.cuda.device_count()} processes on this machine, one for each CUDA device, received "
@@ -80,6 +80,16 @@ def join(device: str | torch.device | None = None) -> Team:
     if not dist.is_initialized():
         dist.init_process_group("nccl" if has_cuda else "gloo")
     return Team(rank, world, chosen)
+
+
+def _number(name: str, default: str = "") -> int:
+    text = os.environ.get(name, default)
+    if not text.isdecimal():
+        raise ParameterError(
+            f"expected torchrun to set {name} to a number, received {text!r}; start several processes with torchrun, or unset "
+            "WORLD_SIZE."
+        )
+    return int(text)
 
 
 def check_divisible(batch: int, team: Team) -> None:

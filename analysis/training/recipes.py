@@ -18,6 +18,14 @@ from analysis.spec import Family, InnerLoop, to_dict
 from analysis.training.scales import SCALES, Data, ImageData, SceneData, TextData
 from analysis.training.variants import VARIANTS, Variant, equal_to
 
+PRECISIONS = ("bfloat16", "float16", "float32")
+_LEAST = {
+    **{"steps": 1, "batch": 1, "warmup": 0, "seed": 0},  # whole numbers
+    **{"lr": 0.0, "clip": 0.0, "final_lr": 0.0, "weight_decay": 0.0},
+}
+_NOT = {"lr": 0.0, "clip": 0.0}  # these must be above the least
+_MOST = 2**63
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -46,6 +54,22 @@ class Recipe:
     seed: int = 0
     note: str = ""
 
+    def __post_init__(self) -> None:
+        """Refuse a number with which no run makes sense."""
+        for name, least in _LEAST.items():
+            value, is_whole = getattr(self, name), type(least) is int
+            is_number = isinstance(value, int if is_whole else (int, float)) and not isinstance(value, bool)
+            if not is_number or not least <= value < _MOST or value == _NOT.get(name):
+                kind = "whole" if is_whole else "finite"
+                bound = f"above {least:g}" if name in _NOT else f"from {least:g}"
+                raise ParameterError(
+                    f"{name} of a recipe must be a {kind} number {bound}, received {value!r}; pass such a number."
+                )
+        if self.precision not in PRECISIONS:
+            raise ParameterError(
+                f"precision of a recipe must be one of {', '.join(PRECISIONS)}, received {self.precision!r}; pass one of those."
+            )
+
     @property
     def loops(self) -> dict[str, InnerLoop]:
         """The inner loops by name."""
@@ -60,7 +84,7 @@ class Recipe:
         """Return a copy with other fields.
 
         Raises:
-            ParameterError: unknown field, with the nearest known one.
+            ParameterError: unknown field, with the nearest known one, or a value out of range.
         """
         known = [item.name for item in dataclasses.fields(self)]
         for name in changes:

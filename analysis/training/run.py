@@ -18,7 +18,7 @@ from analysis.records.provenance import commit, versions
 from analysis.training.compiled import compile_blocks, training_backend
 from analysis.training.distributed import Team, check_divisible
 from analysis.training.recipes import Recipe
-from analysis.training.resume import read_state, remove_state, write_state
+from analysis.training.resume import read_state, remove_state, restoring, write_state
 from analysis.training.step import GraphedStep, OuterStep, choose_graph, on_stream
 from analysis.training.tasks import Task, rows
 
@@ -77,7 +77,8 @@ class Run:
         if team.rank:
             torch.manual_seed(recipe.seed + team.rank)  # stochastic depth differs between processes
         if resume and (state := read_state(folder, recipe, team.device)) is not None:
-            self._restore(state)
+            with restoring(folder):
+                self._restore(state)
         is_graphed, self.graph_reason = choose_graph(graph, team.device, team.world)
         self.graph_reason += ", compiled" if compiled else ""
         self.stream = torch.cuda.Stream(team.device) if is_graphed else None  # type: ignore[no-untyped-call]

@@ -52,7 +52,7 @@ def load_task(
         files, one folder of images per class, or the `cameras` and `frames` of RealEstate10K.
 
     Raises:
-        DataError: a source without `data`, or a folder that cannot be read.
+        DataError: a source without `data`, a folder that cannot be read, or one with other classes than the recipe's.
     """
     if recipe.data.source is not None and data is None:
         raise DataError(
@@ -63,7 +63,7 @@ def load_task(
         return _text(recipe.data, device, corpus, data)
     if isinstance(recipe.data, SceneData):
         return _scenes(recipe.data, device, data)
-    return _images(recipe.data, device, data)
+    return _images(recipe.data, device, data, recipe.config.num_classes)
 
 
 def rows(batch: Batch, rank: int, world: int) -> Batch:
@@ -130,7 +130,7 @@ def _clips(folder: Path, size: tuple[int, int], views: int) -> scenes.SceneSet:
     return scene_formats.load_realestate(folder / "cameras", folder / "frames", size, views)
 
 
-def _images(settings: ImageData, device: torch.device, data: Path | None) -> Task:
+def _images(settings: ImageData, device: torch.device, data: Path | None, classes: int) -> Task:
     if data is None:
         training = images.rendered_images(settings.images, "train", size=settings.size, device=device)
         held_out = images.rendered_images(
@@ -139,6 +139,11 @@ def _images(settings: ImageData, device: torch.device, data: Path | None) -> Tas
     else:
         training = image_formats.load_image_folder(data / "train", settings.size)
         held_out = image_formats.load_image_folder(data / "evaluation", settings.size)
+    if training.classes != held_out.classes or len(training.classes) != classes:
+        raise DataError(
+            f"expected images of the recipe's {classes} classes in train and evaluation, received {len(training.classes)} and "
+            f"{len(held_out.classes)}; pass the folders of the same {classes} classes."
+        )
     return Task(
         digest=training.digest,
         evaluation_digest=held_out.digest,

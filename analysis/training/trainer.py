@@ -22,6 +22,7 @@ from analysis import paths
 from analysis.models.evaluation import Evaluation
 from analysis.training.distributed import join
 from analysis.training.recipes import Recipe
+from analysis.training.resume import require_free
 from analysis.training.run import Run, Stopwatch
 from analysis.training.tasks import Task, load_task
 
@@ -57,11 +58,13 @@ def train(
 
     Raises:
         DivergedError: the outer loss is not finite.
-        CheckpointError: the folder holds the state of another recipe.
+        CheckpointError: the folder holds the state, or the finished checkpoint, of another recipe.
+        StorageError: the folder cannot be written.
     """
     team = join(device)
     folder = Path(folder) if folder is not None else paths.CHECKPOINTS / recipe.folder
     task = task or load_task(recipe, team.device, corpus, data)
+    require_free(folder, recipe)
     run = Run(
         recipe, task, team, folder, graph=graph, compiled=compiled, resume=resume, commit_name=commit_name
     )

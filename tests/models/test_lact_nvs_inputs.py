@@ -89,7 +89,7 @@ def test_configurations_are_read_strictly():
             LaCTNVSConfig.from_dict(values | {"block_config": entries})
     with pytest.raises(CheckpointError, match="head_dim to divide"):
         dataclasses.replace(TINY, dim=36)
-    with pytest.raises(CheckpointError, match="once per block"):
+    with pytest.raises(CheckpointError, match="at most once per block"):
         dataclasses.replace(TINY, block_config=(FeedForward(), FeedForward()))
     odd = (SelfAttention(head_dim=16), FastWeights(head_dim=16, muon_update_steps=3))
     with pytest.raises(UnsupportedSpecError, match="muon_update_steps of 0 or 5"):

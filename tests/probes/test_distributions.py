@@ -55,7 +55,7 @@ def test_a_layer_without_spread_is_left_out_and_explained(language, store, monke
 
 
 def test_no_vectors_are_refused(language):
-    with pytest.raises(ParameterError, match="vectors must be at least 1"):
+    with pytest.raises(ParameterError, match="vectors must be an integer of at least 1"):
         capture(*language, vectors=0)
 
 

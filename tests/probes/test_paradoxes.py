@@ -122,7 +122,7 @@ def test_unknown_probes_and_parameters_name_the_nearest(language):
 
 def test_a_task_without_samples_or_with_missing_data_is_refused(language, tmp_path):
     host, _ = language
-    with pytest.raises(ParameterError, match="samples must be at least 1"):
+    with pytest.raises(ParameterError, match="samples must be an integer of at least 1"):
         evaluation_task(host, 0)
     with pytest.raises(DataError):
         evaluation_task(host, 2, tmp_path / "nowhere")
