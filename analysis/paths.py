@@ -34,6 +34,13 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
+def require_writable(folder: Path) -> None:
+    """Create a folder and write into it, so that hours of work do not end in a refusal; raises StorageError."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary name beside `path` to write to; it becomes `path` when the block ends well, and is gone otherwise.

@@ -43,8 +43,10 @@ def probe(
 
     Raises:
         ParameterError: an assignment that is neither, or an unknown probe.
+        StorageError: the folder of the records cannot be written.
     """
     from analysis.models.checkpoints import load
+    from analysis.paths import require_writable
     from analysis.probes import PROBES, run
     from analysis.records import Store
 
@@ -53,7 +55,9 @@ def probe(
     host: Any = load(checkpoint, device=usable(device))
     if edits:
         host = host.edit(**edits)
-    rows = run(name, host, samples=samples, data=data, store=Store(store), **parameters)
+    records = Store(store)
+    require_writable(records.folder)
+    rows = run(name, host, samples=samples, data=data, store=records, **parameters)
     show.show(show.records_table(rows, f"{name}: {checkpoint.name}"))
 
 

@@ -102,4 +102,5 @@ def show(table: Any) -> None:
     from rich.console import Console
 
     # a path or the name of a tensor may look like markup
-    Console(width=None if sys.stdout.isatty() else 120, markup=False, emoji=False).print(table)
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    Console(width=None if is_terminal else 120, markup=False, emoji=False).print(table)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import io
 import pickle
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,9 @@ def load_pickled(path: Path) -> Any:
     """
     _require_file(path)
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about other pickle protocols: what matters is raised
+            return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         return _read_closed(path)
     except _DAMAGE as error:

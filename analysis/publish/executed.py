@@ -94,7 +94,7 @@ def load(path: Path, key: str) -> Executed | None:
         text = file.read_text(encoding="utf-8")
         if json.loads(text)["metadata"][STAMP]["key"] != key:
             return None
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return None
     notebook = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
     return Executed(name=path.stem, folder=path.parent, notebook=notebook, key=key, cached=True)

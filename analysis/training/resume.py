@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 
 from analysis.errors import CheckpointError
 from analysis.models.manifest import MANIFEST_FILE, read_manifest
-from analysis.paths import replacing, writing
+from analysis.paths import replacing, require_writable
 from analysis.training.recipes import Recipe
 
 RESUME_FILE = "resume.pt"
@@ -73,9 +72,7 @@ def require_free(folder: Path, recipe: Recipe) -> None:
         StorageError: the folder cannot be written.
         CheckpointError: it holds a checkpoint of another recipe or seed, or one that cannot be read.
     """
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
+    require_writable(folder)
     if not (folder / MANIFEST_FILE).exists():
         return
     held = read_manifest(folder)
