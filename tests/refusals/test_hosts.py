@@ -139,7 +139,7 @@ def test_a_host_without_a_loop_has_no_distributions(store):
 
 
 def test_a_single_example_has_no_other_to_be_fed_with(classifier, store):
-    with pytest.raises(InputError, match="more samples"):
+    with pytest.raises(InputError, match="one sample more"):
         paradoxes.feeding(classifier, evaluation_task(classifier, 1), store=store)
     assert paradoxes.feeding(classifier, evaluation_task(classifier, 101), store=store)
 

@@ -152,6 +152,7 @@ def test_compiled_blocks_compute_the_same(name, task, tmp_path, monkeypatch):
     monkeypatch.setattr(
         torch, "compile", lambda f, dynamic: compiling(f, dynamic=dynamic, backend="eager", fullgraph=True)
     )
+    torch._dynamo.reset()  # other tests of this process may have left code that is marked as not worth compiling
     monkeypatch.setattr(compiled, "_compiled", lambda function: torch.compile(function, dynamic=False))
     gradients = []
     for is_compiled in (False, True):
