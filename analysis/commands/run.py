@@ -72,7 +72,7 @@ def split_fields(values: Mapping[str, Any], taken: Sequence[str]) -> tuple[dict[
     fields = tuple(InnerLoop.__dataclass_fields__)
     for name in values:
         if name not in (*fields, *taken):
-            known = ", ".join((*taken, *fields))
+            known = ", ".join(dict.fromkeys((*taken, *fields)))
             raise ParameterError(f"--set knows {known}; received {name!r}{closest(name, (*taken, *fields))}.")
     edits = {name: parse_field(name, value) for name, value in values.items() if name not in taken}
     return edits, {name: value for name, value in values.items() if name in taken}
