@@ -137,10 +137,7 @@ def test_the_sweep_of_the_readme_is_understood(tmp_path, capsys):
         assert left.value.code == 0
         assert "inner_steps=2" in " ".join(capsys.readouterr().out.split())
     (tmp_path / "file").write_text("")
-    assert (
-        "expected to write"
-        in refused(capsys, *common[:-1], str(tmp_path / "file"), "--set", "steps=1")
-    )
+    assert "expected to write" in refused(capsys, *common[:-1], str(tmp_path / "file"), "--set", "steps=1")
 
 
 @pytest.mark.parametrize("device", ["cpu:1", "cuda:²"])
