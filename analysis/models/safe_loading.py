@@ -107,7 +107,8 @@ def load_pickled(path: Path) -> Any:
     _require_file(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about other pickle protocols: what matters is raised
+            # they are about other pickle protocols; what matters is raised
+            warnings.simplefilter("ignore", UserWarning)
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         return _read_closed(path)
