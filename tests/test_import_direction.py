@@ -29,7 +29,7 @@ ALLOWED = {
     "publish": {"records", "spec", "statistics"} | BASE,
 }
 ALLOWED["lab"] = set(ALLOWED)
-LAZY = {"inner.backends": {"kernels"}}
+LAZY = {"inner.backends": {"kernels"}, "inner.orthogonalise": {"kernels"}}
 """Edges that are allowed inside functions alone, by importing module."""
 EVERYTHING = {"cli", "commands", "__main__", ""}
 """The command line and the package's front door reach everything, but at import only what is named here."""

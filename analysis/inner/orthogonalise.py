@@ -55,6 +55,16 @@ class _Iterations(torch.autograd.Function):
         return upstream, None
 
 
+def _iterate(x: Tensor, coefficients: Coefficients) -> Tensor:
+    """Run all iterations: on a GPU one launch for matrices that fit one program, library products for the others."""
+    from analysis.kernels import small_matrices
+
+    if x.is_cuda and small_matrices.fits(x):
+        return small_matrices.iterate(x, coefficients)
+    moved: Tensor = _Iterations.apply(x, coefficients)  # type: ignore[no-untyped-call]
+    return moved
+
+
 def newton_schulz(
     transform: NewtonSchulz, gradient: Float[Tensor, "*batch I O"], dtype: torch.dtype | None = None
 ) -> Float[Tensor, "*batch I O"]:
@@ -69,8 +79,7 @@ def newton_schulz(
     is_tall = x.shape[-2] > x.shape[-1]
     x = x.mT if is_tall else x
     flat = x.reshape(-1, *x.shape[-2:])
-    moved: Tensor = _Iterations.apply(flat, transform.schedule.coefficients)  # type: ignore[no-untyped-call]
-    moved = moved.reshape(x.shape)
+    moved = _iterate(flat, transform.schedule.coefficients).reshape(x.shape)
     return (moved.mT if is_tall else moved).to(gradient.dtype)
 
 
