@@ -82,7 +82,7 @@ def _transform(spec: InnerLoop, g: Tensor) -> Tensor:
     for a, b, c in kind.schedule.coefficients:
         # The odd polynomial a s + b s^3 + c s^5 of the singular values, with the Gram matrix on the right.
         right = x.mT @ x
-        x = x @ (a * torch.eye(x.shape[-1], dtype=x.dtype) + b * right + c * right @ right)
+        x = x @ (a * torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) + b * right + c * right @ right)
     return x
 
 

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analysis.kernels.tiles import DTYPES, INTERPRETED
+from analysis.kernels.tiles import INTERPRETED
 
 MOST_ROWS, MOST_COLS = 64, 128
-"""Largest matrix that one program holds without spilling its registers."""
+"""Largest matrix that one program holds without spilling most of it out of its registers."""
+DTYPES = (torch.bfloat16, torch.float16)
+"""Types that enter; float32 would take three products for each and spill."""
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 Coefficients = tuple[tuple[float, float, float], ...]

@@ -33,16 +33,21 @@ def iterate_kernel(
 
     start, out [N, rows, cols]; coefficients [STEPS, 3] float32; kept [STEPS - 1, N, rows, cols].
     """
-    matrix, total = tl.program_id(0).to(tl.int64), tl.num_programs(0)
+    first, all_matrices = (
+        tl.program_id(0).to(tl.int64) * rows * cols,
+        tl.num_programs(0).to(tl.int64) * rows * cols,
+    )
     offset, mask = matrix_tile(rows, cols, ROWS, COLS)
-    x = tl.load(start + matrix * rows * cols + offset, mask=mask, other=0.0)
-    for step in tl.static_range(STEPS):
-        a, b, c = (tl.load(coefficients + 3 * step + which) for which in (0, 1, 2))
+    x = tl.load(start + first + offset, mask=mask, other=0.0)
+    for step in range(STEPS):
+        if step > 0:
+            tl.store(kept + (step - 1) * all_matrices + first + offset, x, mask=mask)
+        a = tl.load(coefficients + 3 * step)
+        b = tl.load(coefficients + 3 * step + 1)
+        c = tl.load(coefficients + 3 * step + 2)
         _, polynomial = gram_and_polynomial(x, b, c, ROWS, DTYPE)
         x = narrow(product(polynomial, x, a * x.to(tl.float32)), DTYPE)
-        if step + 1 < STEPS:
-            tl.store(kept + (step * total + matrix) * rows * cols + offset, x, mask=mask)
-    tl.store(out + matrix * rows * cols + offset, x, mask=mask)
+    tl.store(out + first + offset, x, mask=mask)
 
 
 @triton.jit
@@ -54,18 +59,22 @@ def adjoint_kernel(
 
     Shapes as in `iterate_kernel`; upstream, out [N, rows, cols].
     """
-    matrix, total = tl.program_id(0).to(tl.int64), tl.num_programs(0)
+    first, all_matrices = (
+        tl.program_id(0).to(tl.int64) * rows * cols,
+        tl.num_programs(0).to(tl.int64) * rows * cols,
+    )
     offset, mask = matrix_tile(rows, cols, ROWS, COLS)
-    offset += matrix * rows * cols
     empty = tl.zeros((ROWS, ROWS), tl.float32)
-    dy = tl.load(upstream + offset, mask=mask, other=0.0)
-    for back in tl.static_range(STEPS):
-        step: tl.constexpr = STEPS - 1 - back
-        a, b, c = (tl.load(coefficients + 3 * step + which) for which in (0, 1, 2))
+    dy = tl.load(upstream + first + offset, mask=mask, other=0.0)
+    for back in range(STEPS):
+        step = STEPS - 1 - back
+        a = tl.load(coefficients + 3 * step)
+        b = tl.load(coefficients + 3 * step + 1)
+        c = tl.load(coefficients + 3 * step + 2)
+        at = start + first
         if step > 0:
-            x = tl.load(kept + (step - 1) * total * rows * cols + offset, mask=mask, other=0.0)
-        else:
-            x = tl.load(start + offset, mask=mask, other=0.0)
+            at = kept + (step - 1) * all_matrices + first
+        x = tl.load(at + offset, mask=mask, other=0.0)
         gram, polynomial = gram_and_polynomial(x, b, c, ROWS, DTYPE)
         half = product(dy, tl.trans(x), empty)
         both = half + tl.trans(half)
@@ -73,4 +82,4 @@ def adjoint_kernel(
         towards = narrow(b * both + c * (turned + tl.trans(turned)), DTYPE)
         along = product(polynomial, dy, a * dy.to(tl.float32))
         dy = narrow(product(towards, x, along), DTYPE)
-    tl.store(out + offset, dy, mask=mask)
+    tl.store(out + first + offset, dy, mask=mask)

@@ -12,6 +12,7 @@ from tests.kernels.agreement import LIMITS, error
 from tests.kernels.test_mutations import planted
 
 COEFFICIENTS = Schedule.LACT_LM.coefficients
+NARROW = list(small_matrices.DTYPES)
 SHAPES = [(3, 16, 16), (2, 9, 21), (1, 33, 64), (0, 16, 16)]
 
 
@@ -29,7 +30,7 @@ def both(shape, dtype, device, iterate=small_matrices.iterate):
     return [error(measured, exact) for measured, exact in zip(*found, strict=True)]
 
 
-@pytest.mark.parametrize("dtype", list(LIMITS))
+@pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_values_and_gradients(shape, dtype):
     value, gradient = both(shape, dtype, "cpu")
@@ -42,17 +43,17 @@ def test_values_and_gradients(shape, dtype):
         ("a * x.to(tl.float32)", "x.to(tl.float32)"),
         ("half + tl.trans(half)", "half + half"),
         ("a * dy.to(tl.float32)", "dy.to(tl.float32)"),
-        ("(step - 1) * total", "step * 0 * total"),
+        ("all_matrices + first\n        x =", "0 + first\n        x ="),
     ],
 )
 def test_a_planted_fault_is_caught(old, new, tmp_path, monkeypatch):
     module = planted("small_matrix", old, new, tmp_path)
     monkeypatch.setitem(sys.modules, "analysis.kernels.small_matrix_kernels", module)
-    assert max(both((2, 9, 21), torch.float32, "cpu")) > 10 * LIMITS[torch.float32]
+    assert max(both((2, 9, 21), torch.float16, "cpu")) > 0.1
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", list(LIMITS))
+@pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("shape", [(384, 64, 64), (37, 64, 128), (5, 48, 100), (3, 20, 20)])
 def test_on_the_gpu(shape, dtype):
     value, gradient = both(shape, dtype, "cuda")
@@ -61,10 +62,10 @@ def test_on_the_gpu(shape, dtype):
 
 @pytest.mark.gpu
 def test_compiled_and_captured():
-    x = torch.nn.functional.normalize(torch.randn(8, 64, 64, device="cuda").flatten(1)).view(8, 64, 64)
+    x = torch.nn.functional.normalize(torch.randn(8, 64, 64, device="cuda").flatten(1)).view(8, 64, 64).half()
     expected = small_matrices.iterate(x, COEFFICIENTS)
     compiled = torch.compile(lambda y: small_matrices.iterate(2 * y / 2, COEFFICIENTS))
-    assert torch.allclose(compiled(x), expected, atol=1e-5)
+    assert torch.allclose(compiled(x), expected, atol=1e-2)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         captured = small_matrices.iterate(x, COEFFICIENTS)
