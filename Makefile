@@ -50,8 +50,9 @@ report: $(STAMP) ## run every notebook; write report/index.html, report/report.p
 figures: $(STAMP) ## draw every figure again by running its notebook
 	@$(BIN)/python -m analysis figures
 
+# One process that a reader waits for: it takes every core, unless OMP_NUM_THREADS was set outside.
 lab: $(STAMP) ## open the notebooks in JupyterLab
-	@$(BIN)/jupyter lab --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --notebook-dir=notebooks
+	@$(if $(filter file,$(origin OMP_NUM_THREADS)),env -u OMP_NUM_THREADS )$(BIN)/jupyter lab --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --notebook-dir=notebooks
 
 train: $(STAMP) ## train one recipe: make train RECIPE=name (TRAIN_ARGS="--data FOLDER", TORCHRUN="--nproc-per-node 8")
 	@test -n "$(RECIPE)" || { echo "error: expected a recipe; run make train RECIPE=name, or see the names with: $(BIN)/ttt-analysis recipes" >&2; exit 2; }

@@ -7,44 +7,39 @@ from torch import Tensor
 
 from analysis.inner.attention_map import attention_map, mask_text, visible
 from analysis.inner.effective import effective
-from analysis.lab.examples import Bench
+from analysis.lab.edits import Choice
+from analysis.lab.passes import Pass
 from analysis.lab.pictures import drawing, titled
 from analysis.models.host import EditedHost
-from analysis.models.sites import Tape
 from analysis.publish.style import RULE, look
 from analysis.spec import NewtonSchulz
 
 POINTS = 400
 
 
-def _site(bench: Bench, layer: int, loop: str) -> str:
-    return f"layers.{layer}.{bench.host.loop_prefix(loop)}"
-
-
-def attention_view(bench: Bench, edited: EditedHost, index: int, layer: int, loop: str, head: int) -> str:
-    """Return the effective attention of one example, layer and head, with what no query can see left grey."""
-    site = _site(bench, layer, loop) + "inner"
-    tape = Tape([site])
+def attention_view(seen: Pass, edited: EditedHost, choice: Choice, prefix: str) -> str:
+    """Return the effective attention of the chosen example, layer and head, with what no query can see left grey."""
+    head, loop = choice.head, edited.loops[choice.loop]
+    inputs, weights = seen.inner(prefix, choice.example, head)
     with torch.no_grad():
-        edited(bench.example(index), tape=tape)
-        inputs, weights = tape[site]
-        view = effective(edited.loops[loop], inputs, weights)
-        found, seen = attention_map(view, head)[0].float().cpu(), visible(view).cpu()
-    mask = mask_text(edited.loops[loop], inputs)
-    note = f"Weight of every token's value in every output before the output gate, head {head} of layer {layer}. Visible: {mask}."
-    if not bool(seen.any()):
-        return titled("Effective attention", note, "")
-    if isinstance(edited.loops[loop].transform, NewtonSchulz):
-        note += " The orthogonaliser mixes value channels; shown is its diagonal part."
-    alt = (
-        f"Effective attention map of layer {layer}, head {head}, {len(found)} by {len(found)} tokens; {mask}."
+        view = effective(loop, inputs, weights)
+        found, shown = attention_map(view, 0)[0].float().cpu(), visible(view).cpu()
+    mask = mask_text(loop, inputs)
+    note = (
+        f"Weight of every token's value in every output before the output gate, head {head} of layer {choice.layer}. "
+        f"Visible: {mask}."
     )
+    if not bool(shown.any()):
+        return titled("Effective attention", note, "")
+    if isinstance(loop.transform, NewtonSchulz):
+        note += " The orthogonaliser mixes value channels; shown is its diagonal part."
+    alt = f"Effective attention map of layer {choice.layer}, head {head}, {len(found)} by {len(found)} tokens; {mask}."
     if not bool(torch.isfinite(found).all()):
         return titled(
             "Effective attention", f"{note} The weights are not finite: the inner loop diverged.", ""
         )
     return titled(
-        "Effective attention", note, drawing(lambda figure: _draw_map(figure, found, seen), alt, (3.9, 3.3))
+        "Effective attention", note, drawing(lambda figure: _draw_map(figure, found, shown), alt, (3.9, 3.3))
     )
 
 
@@ -63,15 +58,10 @@ def _draw_map(figure, weights: Tensor, seen: Tensor) -> None:
     axes.set_ylabel("token that reads")
 
 
-def distribution_view(
-    bench: Bench, edited: EditedHost, samples: int, layer: int, loop: str, head: int
-) -> str:
+def distribution_view(seen: Pass, choice: Choice, prefix: str) -> str:
     """Return q with k and v with o of one layer and head in the plane of their two main components."""
-    prefix = _site(bench, layer, loop)
-    tape = Tape([prefix + kind for kind in "qkvo"])
-    with torch.no_grad():
-        edited(next(bench.batches(samples)), tape=tape)
-    clouds = {kind: tape[prefix + kind][:, head].flatten(0, 1).double().cpu() for kind in "qkvo"}
+    layer, head = choice.layer, choice.head
+    clouds = {kind: seen.tape[prefix + kind][:, head].flatten(0, 1).double().cpu() for kind in "qkvo"}
     chosen = torch.randperm(len(clouds["q"]), generator=torch.Generator().manual_seed(0))[:POINTS]
     planes = [_plane({kind: clouds[kind][chosen] for kind in pair}) for pair in ("qk", "vo")]
     alt = f"Scatter of q with k and of v with o in layer {layer}, head {head}, in their two main components."

@@ -98,6 +98,7 @@ class Controls:
         self.rungs = RungChooser(self._moved)
         self.samples = _slider("Samples", 1, 1, 2, "Evaluated examples")
         self.example = _slider("Example", 0, 0, 1, "Which example is shown")
+        self.token = _slider("Token", 0, 0, 1, "Which token of the text is read out; 0 is none")
         self.loop = w.Dropdown(description="Inner loop", style=_LABEL, layout=w.Layout(**_WIDE))
         self.layer = _slider("Layer", 0, 0, 1, "Layer of the attention map")
         self.head = _slider("Head", 0, 0, 1, "Head of the attention map")
@@ -106,7 +107,8 @@ class Controls:
             description="As trained", tooltip="Undo every edit", layout=w.Layout(width="auto")
         )
         self.reset.on_click(lambda _: self._undo())
-        for one in (self.steps, self.samples, self.example, self.loop, self.layer, self.head, self.subject):
+        sliders = (self.steps, self.samples, self.example, self.token, self.layer, self.head)
+        for one in (*sliders, self.loop, self.subject):
             one.observe(lambda _: self._moved(), "value")
         self.path.observe(
             lambda change: opened(change["new"].strip()) if change["new"].strip() else None, "value"
@@ -172,7 +174,9 @@ class Controls:
             self.query.disabled = not loops
             for one in (self.steps, self.direction):  # no step and no sign where nothing moves
                 one.disabled = not any(loop.moving for loop in loops.values())
-            self.colour.layout.display = None if bench.host.family is Family.LACT_LM else "none"
+            _range(self.token, 0, bench.tokens, 0)
+            for one in (self.token, self.colour):
+                one.layout.display = None if bench.host.family is Family.LACT_LM else "none"
 
     def fit_heads(self, bench: Bench) -> None:
         """Give the head control the heads that the chosen loop and layer have."""
@@ -199,6 +203,7 @@ class Controls:
             loop=self.loop.value or "",
             layer=self.layer.value,
             head=self.head.value,
+            token=self.token.value,
             colour=self.colour.value,
         )
 

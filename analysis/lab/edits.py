@@ -18,6 +18,7 @@ class Choice:
     """The state of all controls: which host, which edit, and what of it is looked at.
 
     steps: 0 applies the initial fast weights, None keeps the trained number. direction, query: None keeps the trained one.
+    token: counted from 1 in the text that is shown, 0 for none.
     """
 
     subject: str
@@ -30,6 +31,7 @@ class Choice:
     loop: str = ""
     layer: int = 0
     head: int = 0
+    token: int = 0
     colour: str = "loss"
 
     def apply(self, host: Host) -> EditedHost:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import html
+import math
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from analysis.lab.examples import Batch, Bench
+from analysis.lab.edits import Choice
+from analysis.lab.examples import Batch
+from analysis.lab.latest import Wanted
+from analysis.lab.passes import Pass, Passes
 from analysis.lab.pictures import MUTED, picture, titled
 from analysis.models.host import EditedHost
 from analysis.spec import Family
@@ -31,43 +36,74 @@ CHANGE_BINS = (  # blue where the edit helps, orange where it hurts
 )
 
 
-def example_view(bench: Bench, edited: EditedHost, index: int, colour: str = "loss") -> str:
-    """Return the HTML of one example under an edit; '' for a host whose task has no picture."""
-    with torch.no_grad():
-        if bench.host.family is Family.LACT_LM:
-            return _text(bench, edited, index, colour)
-        if bench.host.family is Family.LACT_NVS:
-            return _views(bench, edited, index)
-        return _images(bench, edited, index) if bench.host.family is Family.VITTT else ""
+@dataclass(frozen=True)
+class Losses:
+    """The tokens of one text with the loss of each in nats, under an edit and as trained."""
+
+    tokens: tuple[str, ...]
+    here: tuple[float, ...]
+    trained: tuple[float, ...]
 
 
-def _nll(host: object, batch: Batch) -> Tensor:
-    assert callable(host) and hasattr(host, "metrics")
-    return host.metrics(host(batch), batch)["nll_by_position"][0].cpu()
-
-
-def _text(bench: Bench, edited: EditedHost, index: int, colour: str) -> str:
-    batch = bench.example(index)
-    here, trained = _nll(edited, batch), _nll(bench.host, batch)
+def losses(passes: Passes, edited: EditedHost, choice: Choice, wanted: Wanted) -> Losses:
+    """Return the loss of every token of the chosen text."""
+    bench = passes.bench
+    batch = bench.example(choice.example)
     tokens = (batch["tokens"][0, 1:] if "tokens" in batch else batch["input_ids"][0, 1:]).tolist()
-    bins, values = (LOSS_BINS, here) if colour == "loss" else (CHANGE_BINS, here - trained)
-    spans = [
-        _token(bench.decode(token), float(value), float(one), float(other), bins)
-        for token, value, one, other in zip(tokens, values, here, trained, strict=False)
-    ]
+
+    def nll(seen: Pass) -> tuple[float, ...]:
+        found = bench.host.metrics(seen.outputs(choice.example), batch)["nll_by_position"][0]
+        return tuple(found.tolist())
+
+    here = nll(passes.showing(edited, choice, wanted))
+    return Losses(tuple(map(bench.decode, tokens)), here, nll(passes.trained(choice, wanted)))
+
+
+def text_view(found: Losses, colour: str, chosen: int) -> str:
+    """Return the text with every token on the colour of its loss ('loss') or of its change; one token is read out."""
+    bins, change = (LOSS_BINS, False) if colour == "loss" else (CHANGE_BINS, True)
+    spans, said = [], ""
+    for place, (text, here, trained) in enumerate(
+        zip(found.tokens, found.here, found.trained, strict=False), start=1
+    ):
+        line = f"{text!r}: {here:.2f} nats, as trained {trained:.2f}"
+        said = f"Token {place} of {len(found.here)}, {line}" if place == chosen else said
+        spans.append(_token(text, here - trained if change else here, line, bins, marked=place == chosen))
     body = (
+        f'<p role="status" aria-live="polite" style="margin:.3em 0">{html.escape(said)}</p>'
         '<div tabindex="0" role="region" aria-label="Text coloured by loss" style="max-height:300px;overflow:auto;'
         "font:12.5px/1.75 var(--jp-code-font-family,monospace);white-space:pre-wrap;border:1px solid #c9cdd2;"
         f'padding:6px 8px;background:#fff;color:#16181b">{"".join(spans)}</div>'
     )
-    mean, before = float(here.nanmean()), float(trained.nanmean())
-    what = (
-        "Loss of every token"
-        if colour == "loss"
-        else "Change of every token's loss against the model as trained"
+    mean, before = (_mean(one) for one in (found.here, found.trained))
+    what = "Change of every token's loss against the model as trained" if change else "Loss of every token"
+    note = (
+        f"{what}, in nats; hover over one for its numbers, or choose it with Token. This text: mean {mean:.3f}, as trained "
+        f"{before:.3f}."
     )
-    note = f"{what}, in nats; hover for the numbers. This text: mean {mean:.3f}, as trained {before:.3f}."
     return titled("Text", f"{note} {_legend(bins)}", body)
+
+
+def _mean(values: tuple[float, ...]) -> float:
+    """The mean of the scored tokens; one that is not scored has no number."""
+    scored = [value for value in values if not math.isnan(value)]
+    return sum(scored) / len(scored) if scored else math.nan
+
+
+def picture_view(passes: Passes, edited: EditedHost, choice: Choice, wanted: Wanted) -> str:
+    """Return rendered and true views, or images with their prediction; '' for a host whose task has no picture."""
+    family, index = passes.bench.host.family, choice.example
+    if family not in (Family.LACT_NVS, Family.VITTT):
+        return ""
+    count = 1 if family is Family.LACT_NVS else min(SHOWN_IMAGES, passes.bench.size - index)
+    here, trained = (
+        seen.outputs(index, count).float()
+        for seen in (passes.showing(edited, choice, wanted, count), passes.trained(choice, wanted, count))
+    )
+    batch = passes.bench.example(index, count)
+    if family is Family.LACT_NVS:
+        return _views(batch, here[0], trained[0], dict(edited.loops) != dict(edited.trained_loops))
+    return _images(batch, here, trained, passes.bench.classes)
 
 
 def _bin(value: float, bins: tuple[tuple[float, str, str], ...]) -> tuple[str, str]:
@@ -75,13 +111,13 @@ def _bin(value: float, bins: tuple[tuple[float, str, str], ...]) -> tuple[str, s
 
 
 def _token(
-    text: str, value: float, here: float, trained: float, bins: tuple[tuple[float, str, str], ...]
+    text: str, value: float, said: str, bins: tuple[tuple[float, str, str], ...], *, marked: bool
 ) -> str:
     ground, ink = _bin(value, bins)
+    ring = ";outline:2px solid #16181b;outline-offset:1px" if marked else ""
     # a character whose bytes are spread over tokens cannot be shown in one of them
     shown = html.escape(text).replace("\n", "⏎\n").replace("\ufffd", "·")
-    said = html.escape(f"{text!r}: {here:.2f} nats, as trained {trained:.2f}", quote=True)
-    return f'<span title="{said}" style="background:{ground};color:{ink}">{shown}</span>'
+    return f'<span title="{html.escape(said)}" style="background:{ground};color:{ink}{ring}">{shown}</span>'
 
 
 def _legend(bins: tuple[tuple[float, str, str], ...]) -> str:
@@ -99,10 +135,7 @@ def _legend(bins: tuple[tuple[float, str, str], ...]) -> str:
     return f'<span style="font-size:11px">{cells}</span>'
 
 
-def _views(bench: Bench, edited: EditedHost, index: int) -> str:
-    batch = bench.example(index)
-    rendered, trained = edited(batch)[0].float(), bench.host(batch)[0].float()
-    is_edited = dict(edited.loops) != dict(edited.trained_loops)
+def _views(batch: Batch, rendered: Tensor, trained: Tensor, is_edited: bool) -> str:
     rows = []
     for number, (here, before, true) in enumerate(
         zip(rendered, trained, batch["target_images"][0], strict=True), start=1
@@ -139,11 +172,9 @@ def _displayable(image: Tensor) -> Tensor:
     return (image - low) / max(high - low, 1e-6)
 
 
-def _images(bench: Bench, edited: EditedHost, index: int) -> str:
-    count = min(SHOWN_IMAGES, bench.size - index)
-    batch = bench.example(index, count)
-    chances, trained = edited(batch).float().softmax(-1), bench.host(batch).argmax(-1)
-    names = bench.classes or tuple(map(str, range(chances.shape[-1])))
+def _images(batch: Batch, logits: Tensor, logits_trained: Tensor, classes: tuple[str, ...]) -> str:
+    chances, trained = logits.softmax(-1), logits_trained.argmax(-1)
+    names = classes or tuple(map(str, range(chances.shape[-1])))
     cells = []
     for image, chance, before, label in zip(batch["images"], chances, trained, batch["labels"], strict=True):
         best, true = int(chance.argmax()), int(label)

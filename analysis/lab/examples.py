@@ -51,6 +51,12 @@ class Bench:
         """How many examples are in memory."""
         return len(next(iter(self.examples.values())))
 
+    @property
+    def tokens(self) -> int:
+        """How many tokens of a text have a loss; 0 where the examples are no texts."""
+        texts = self.examples.get("tokens", self.examples.get("input_ids"))
+        return 0 if texts is None or texts.ndim != 2 else texts.shape[1] - 1
+
     def batches(self, samples: int) -> Iterator[Batch]:
         """Yield the first `samples` examples in small batches, so that a newer request need not wait for all of them."""
         together = self.limits[2]

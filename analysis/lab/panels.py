@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,12 @@ import ipywidgets as w
 
 from analysis import paths
 from analysis.errors import AnalysisError, ParameterError, closest
-from analysis.lab.attention_view import attention_view, distribution_view
 from analysis.lab.controls import Controls
-from analysis.lab.edits import Choice, as_trained, edit_key, short_text
-from analysis.lab.example_views import example_view
+from analysis.lab.edits import Choice
 from analysis.lab.examples import Bench, bench, open_bench
 from analysis.lab.front_end import panels_shown
+from analysis.lab.gallery import Gallery
 from analysis.lab.latest import Latest, Wanted
-from analysis.lab.outcome import Outcome, Superseded, measure_edit
-from analysis.lab.summary import chart, summary
-from analysis.models.host import EditedHost
 from analysis.probes.subjects import Subject
 
 ORDER: dict[str, tuple[str, ...]] = {
@@ -62,8 +58,7 @@ class Panel:
             )
         self.question, self.data = question, data
         self.benches: dict[str, Bench | None] = dict(benches)
-        self._results: dict[Hashable, Any] = {}
-        self._visited: dict[Hashable, list[Outcome]] = {}
+        self._galleries: dict[str, Gallery] = {}
         self._fitted = ""
         titles = {name: one.title if one else Path(name).name for name, one in self.benches.items()}
         self.controls = Controls(titles, self.refresh, self._open)
@@ -76,7 +71,7 @@ class Panel:
     def _layout(self) -> Any:
         c = self.controls
         edits = [c.steps, c.direction, c.query, c.rungs.box, c.reset]
-        looked = [c.loop, c.layer, c.head, c.samples, c.example, c.colour]
+        looked = [c.loop, c.layer, c.head, c.samples, c.example, c.token, c.colour]
         side = [
             self.status,
             c.subject,
@@ -121,53 +116,28 @@ class Panel:
     def _compute(self, request: Choice | _Opening, wanted: Wanted) -> str:
         if isinstance(request, _Opening):
             self.benches[request.path] = open_bench(Path(request.path).expanduser(), self.data)
+            self._galleries.pop(request.path, None)  # what was read before may have changed on disk
             return request.path
         start = time.perf_counter()
-        held = self.benches[request.subject]
-        assert held is not None
-        edited = request.apply(held.host)
-        for name, view in self.views.items():  # each as soon as it is there: the numbers come first
-            content = self._view(name, held, edited, request, wanted)
-            if wanted():
-                view.value = content
+        gallery = self._gallery(request.subject)
+        for samples in gallery.stages(request):
+            choice = replace(request, samples=samples)
+            for name, view in self.views.items():  # each as soon as it is there: the numbers come first
+                content = gallery.view(name, choice, wanted)
+                if wanted():
+                    view.value = content
+            if samples < request.samples and wanted():
+                self._say(
+                    "running", f"{samples} of {request.samples} examples so far, the others are running …"
+                )
         return f"{time.perf_counter() - start:.1f} s"
 
-    def _view(self, name: str, held: Bench, edited: EditedHost, choice: Choice, wanted: Wanted) -> str:
-        if not wanted():
-            raise Superseded
-        place = (choice.layer, choice.loop, choice.head)
-        if name == "summary":
-            here, before = (
-                self._outcome(held, one, choice, wanted) for one in (edited, as_trained(held.host))
-            )
-            return summary(edited, here, before, choice.samples)
-        if name == "chart":
-            visited = self._visited[choice.subject, choice.samples]
-            return chart(visited, self._outcome(held, edited, choice, wanted))
-        if name == "example":
-            key = (name, choice.subject, choice.example, choice.colour, edit_key(edited))
-            return self._kept(key, lambda: example_view(held, edited, choice.example, choice.colour))
-        if not held.host.loops:
-            return ""
-        if name == "distribution":
-            key = (name, choice.subject, choice.samples, place, edit_key(edited))
-            return self._kept(key, lambda: distribution_view(held, edited, choice.samples, *place))
-        key = (name, choice.subject, choice.example, place, edit_key(edited))
-        return self._kept(key, lambda: attention_view(held, edited, choice.example, *place))
-
-    def _outcome(self, held: Bench, edited: EditedHost, choice: Choice, wanted: Wanted) -> Outcome:
-        key = ("outcome", choice.subject, choice.samples, edit_key(edited))
-        if key not in self._results:
-            found = measure_edit(held, edited, choice.samples, short_text(edited), wanted)
-            visited = self._visited.setdefault((choice.subject, choice.samples), [])
-            visited.insert(0, found) if found.text == "as trained" else visited.append(found)
-            self._results[key] = found
-        return self._results[key]
-
-    def _kept(self, key: Hashable, make: Any) -> str:
-        if key not in self._results:
-            self._results[key] = make()
-        return str(self._results[key])
+    def _gallery(self, subject: str) -> Gallery:
+        if subject not in self._galleries:
+            held = self.benches[subject]
+            assert held is not None
+            self._galleries[subject] = Gallery(held)
+        return self._galleries[subject]
 
     def _done(self, request: Choice | _Opening, answer: str) -> None:
         if isinstance(request, _Opening):

@@ -1,6 +1,7 @@
 """A control panel without a browser: controls move, views follow, the newest request wins, mistakes are one sentence."""
 
 import dataclasses
+import html
 import re
 import threading
 
@@ -60,8 +61,8 @@ def test_results_seen_before_are_not_computed_again(open_panel, studied, monkeyp
     panel = open_panel("steps", {"vittt": studied["vittt"]})
     panel.controls.steps.value = 2
     settle(panel)
-    monkeypatch.setattr("analysis.lab.panels.measure_edit", None)
-    monkeypatch.setattr("analysis.lab.panels.attention_view", None)
+    monkeypatch.setattr("analysis.lab.gallery.measure_edit", None)
+    monkeypatch.setattr("analysis.lab.gallery.attention_view", None)
     for steps in (1, 2, 1):
         panel.controls.steps.value = steps
         settle(panel)
@@ -75,6 +76,22 @@ def test_text_carries_a_number_for_every_token(open_panel, studied):
     panel.controls.colour.value = "change"
     settle(panel)
     assert "Change of every token" in panel.views["example"].value
+
+
+def test_a_token_is_read_out_when_it_is_chosen_with_the_keyboard(open_panel, studied, monkeypatch):
+    panel = open_panel("steps", {"lact_lm": studied["lact_lm"]})
+    said = re.compile(r'role="status"[^>]*>([^<]*)<')
+    assert said.search(panel.views["example"].value).group(1) == ""
+    assert (panel.controls.token.min, panel.controls.token.max) == (0, 96)
+    monkeypatch.setattr("analysis.lab.gallery.losses", None)  # known from the first look
+    panel.controls.token.value = 3
+    settle(panel)
+    text = panel.views["example"].value
+    line = html.unescape(said.search(text).group(1))
+    assert re.fullmatch(r"Token 3 of 96, '.+': \d+\.\d\d nats, as trained \d+\.\d\d", line)
+    assert len(re.findall(r'title="([^"]+)"[^>]*outline', text)) == 1
+    other = open_panel("steps", {"vittt": studied["vittt"]})
+    assert other.controls.token.layout.display == "none"
 
 
 def test_views_say_their_psnr_and_images_their_classes(open_panel, studied):

@@ -1,0 +1,34 @@
+"""What a panel computes for its views: few examples before many, and one forward pass for all of them."""
+
+import re
+
+from analysis.lab.examples import Bench
+from tests.lab.conftest import settle
+
+
+def test_many_examples_come_after_a_first_look_at_few(open_panel, studied, monkeypatch):
+    panel = open_panel("steps", {"vittt": studied["vittt"]})
+    gallery = panel._gallery("vittt")
+    monkeypatch.setattr(Bench, "limits", property(lambda self: (self.size, 2, 2)))
+    shown = []
+    panel.views["summary"].observe(lambda change: shown.append(change["new"]), "value")
+    panel.controls.steps.value = 4
+    settle(panel)
+    counts = [re.search(r"(\d+) examples", text).group(1) for text in shown]
+    most = str(panel.controls.samples.value)
+    assert counts == ["2", most] and int(most) > 2
+    assert gallery.stages(panel.controls.choice()) == (int(most),), "seen before, shown at once"
+
+
+def test_one_pass_serves_every_view_of_an_edit(open_panel, studied, monkeypatch):
+    panel = open_panel("attention", {"lact_lm": studied["lact_lm"]})
+    host, calls = studied["lact_lm"].host, []
+    run = type(host).compute
+    monkeypatch.setattr(type(host), "compute", lambda self, *given: calls.append(1) or run(self, *given))
+    panel.controls.steps.value = 3
+    settle(panel)
+    assert len(calls) == panel.controls.samples.value / Bench.limits.fget(panel.benches["lact_lm"])[2]
+    for control in (panel.controls.layer, panel.controls.head):
+        control.value = control.max
+        settle(panel)
+    assert len(calls) == 1 and "panel-ready" in panel.status.value
