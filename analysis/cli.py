@@ -14,6 +14,19 @@ from typing import Annotated
 
 import typer
 
+from analysis.commands.options import (
+    Assignments,
+    Checkpoint,
+    Data,
+    Device,
+    Fresh,
+    Jobs,
+    MaybeCheckpoint,
+    Only,
+    Records,
+    Samples,
+    Timeout,
+)
 from analysis.errors import AnalysisError, ParameterError
 
 app = typer.Typer(
@@ -22,24 +35,6 @@ app = typer.Typer(
     rich_markup_mode=None,  # importing rich alone would double the time that --help takes
     help="Test-time training layers as linear attention: load, edit, measure, report.",
 )
-
-Checkpoint = Annotated[
-    Path, typer.Option("--checkpoint", help="A checkpoint file or folder, ours or an official one.")
-]
-MaybeCheckpoint = Annotated[
-    Path | None, typer.Option("--checkpoint", help="Your own checkpoint in place of the shipped ones.")
-]
-Data = Annotated[Path | None, typer.Option("--data", help="Your own data in place of the embedded default.")]
-Assignments = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="May be given often.")
-]
-Samples = Annotated[
-    int | None, typer.Option("--samples", min=1, help="Examples; the family's default if left out.")
-]
-Records = Annotated[
-    Path | None, typer.Option("--records", help="Folder of the records; .cache/records if left out.")
-]
-Device = Annotated[str, typer.Option("--device", help="cpu, cuda, or cuda:1.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -161,17 +156,6 @@ def bench(
     show.show(measure(device, Shape(tokens=tokens, chunk=chunk)))
 
 
-Only = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--only", metavar="NOTEBOOK", help="This notebook alone (name or number); may be given often."
-    ),
-]
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Notebooks at a time.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Run again what the cache already holds.")]
-Timeout = Annotated[int, typer.Option("--timeout", min=1, help="Seconds that one cell may take.")]
-
-
 @app.command()
 def figures(
     only: Only = None,
@@ -189,8 +173,13 @@ def figures(
     publish.figures(chosen)
 
 
-@app.command()
+report_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+app.add_typer(report_app, name="report")
+
+
+@report_app.callback()
 def report(
+    context: typer.Context,
     checkpoint: MaybeCheckpoint = None,
     data: Data = None,
     only: Only = None,
@@ -204,7 +193,13 @@ def report(
     require_pdf: Annotated[bool, typer.Option(help="Whether a PDF that cannot be made is an error.")] = True,
     output: Annotated[Path | None, typer.Option("--output", help="Folder in place of report/.")] = None,
 ) -> None:
-    """Run the notebooks and write report/index.html, report/report.pdf and the figures."""
+    """Make the report, or compare two of them (report diff).
+
+    Runs the notebooks and writes report/index.html, report/report.pdf and the figures.
+    """
+    if context.invoked_subcommand is not None:
+        _refuse_options(context)
+        return
     from analysis.commands import publish
 
     chosen = publish.Selection(
@@ -219,12 +214,27 @@ def report(
     publish.report(chosen, pdf_engine=pdf_engine, require_pdf=require_pdf, output=output)
 
 
-@app.command()
+def _refuse_options(context: typer.Context) -> None:
+    """Options in front of a subcommand would be read and never used."""
+    sources = {
+        parameter.opts[0]: context.get_parameter_source(parameter.name or "")
+        for parameter in context.command.params
+    }
+    given = [
+        option for option, source in sources.items() if source is not None and source.name == "COMMANDLINE"
+    ]
+    if given:
+        raise ParameterError(
+            f"report {context.invoked_subcommand} takes none of the options of report, received {given[0]}; leave it out."
+        )
+
+
+@report_app.command()
 def diff(
     first: Annotated[Path, typer.Argument(help="A report folder, or its index.html.")],
     second: Annotated[Path, typer.Argument(help="The report to compare it with.")],
 ) -> None:
-    """Compare two reports claim by claim; exit code 1 when a verdict or a measured value differs."""
+    """Compare two reports (two checkpoints, two commits) claim by claim; exit code 1 when a verdict or a value differs."""
     from analysis.commands import publish
 
     raise typer.Exit(publish.diff(first, second))
@@ -279,5 +289,10 @@ def _refuse_empty(arguments: list[str]) -> None:
 
 
 def _verb(arguments: list[str]) -> str:
-    known = {command.callback.__name__ for command in app.registered_commands if command.callback}
-    return next((f"{word} " for word in arguments if word in known), "")
+    """Return the command that was called, with a blank behind it, as far as its words are known."""
+    command, words = typer.main.get_command(app), []
+    for word in arguments:
+        if found := getattr(command, "commands", {}).get(word):
+            command = found
+            words.append(f"{word} ")
+    return "".join(words)

@@ -1,10 +1,11 @@
 """From records to figures, from notebooks to pages: nothing here imports torch.
 
-Notebook authors need four names: `use_style`, `look`, `caption` and `save_figure`.
+Notebook authors need five names: `use_style`, `look`, `caption`, `save_figure`, and `mark_rows` for points that name their rows.
 """
 
 from analysis.publish.captions import Caption, caption
 from analysis.publish.figures import Shown, save_figure
+from analysis.publish.marks import mark_rows
 from analysis.publish.style import DOUBLE_COLUMN, SINGLE_COLUMN, Look, look, styled, use_style
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Shown",
     "caption",
     "look",
+    "mark_rows",
     "save_figure",
     "styled",
     "use_style",

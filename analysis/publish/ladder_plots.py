@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.publish import published
+from analysis.publish.marks import mark_rows
 from analysis.publish.plots import METRICS, TITLES, Rows
 from analysis.publish.style import DOUBLE_COLUMN, INK, RULE, look
 from analysis.publish.verdicts import by_variant, margin
@@ -99,10 +100,14 @@ def quality_table(rows: Rows) -> Any:
     ).set_index(["model", "variant"])
 
 
-def ladder(records: Sequence[Record], rows: Rows) -> Figure:
-    """Draw the ladder: metric by rung with intervals over seeds, the margin around the baseline, frozen weights as reference."""
+def ladder(records: Sequence[Record], rows: Rows) -> tuple[Figure, Rows]:
+    """Draw the ladder: metric by rung with intervals over seeds, the margin around the baseline, frozen weights as reference.
+
+    Returned with the rows of the variants that were trained, which are the points.
+    """
     from matplotlib import pyplot as plt
 
+    shown: Rows = []
     figure, panels = plt.subplots(1, len(Family), figsize=(DOUBLE_COLUMN, 2.7), squeeze=False)
     for axes, family in zip(panels[0], Family, strict=True):
         mine = [row for row in rows if row["family"] == family.value and row["seeds"]]
@@ -112,13 +117,10 @@ def ladder(records: Sequence[Record], rows: Rows) -> Figure:
                 None if math.isnan(row["low"]) else [[row["mean"] - row["low"]], [row["high"] - row["mean"]]]
             )
             style = {**look(row["variant"]).line(), "label": None}
-            axes.errorbar(
-                [place],
-                [row["mean"]],
-                yerr=bars,
-                **style,
-                fillstyle="full" if row["variant"] == row["trained as"] else "none",
-            )
+            filled = "full" if row["variant"] == row["trained as"] else "none"
+            drawn = axes.errorbar([place], [row["mean"]], yerr=bars, **style, fillstyle=filled)
+            mark_rows(drawn, len(shown), len(shown) + 1)
+            shown.append(row)
         base, bound = by_variant(records, family, "baseline"), margin(records, family)
         if base and bound:
             middle = sum(base) / len(base)
@@ -129,7 +131,7 @@ def ladder(records: Sequence[Record], rows: Rows) -> Figure:
         axes.set_xticks(range(len(RUNGS)), ["B", *(f"V{i}" for i in range(1, len(RUNGS)))])
         axes.set_title(family.title)
         axes.set_ylabel(METRICS[published.METRIC[family][0]])
-    return figure
+    return figure, shown
 
 
 def by_position(records: Sequence[Record], variants: Sequence[str], width: int = 64) -> tuple[Figure, Rows]:
@@ -150,9 +152,10 @@ def by_position(records: Sequence[Record], variants: Sequence[str], width: int =
         steps = found[0].parameters["training_steps"]
         label = NAMES[variant] + (f" ({steps} steps)" if steps and steps < longest else "")
         points = list(_windows([record.extra["by_position"] for record in found], width))
-        rows += [{"variant": label, "position": x, "perplexity": y, "seeds": len(found)} for x, y in points]
         style = look(_LOOKS.get(variant, variant)).line()
-        axes.plot(*zip(*points, strict=True), **{**style, "label": label, "markersize": 3})
+        (line,) = axes.plot(*zip(*points, strict=True), **{**style, "label": label, "markersize": 3})
+        mark_rows(line, len(rows), len(rows) + len(points))
+        rows += [{"variant": label, "position": x, "perplexity": y, "seeds": len(found)} for x, y in points]
     axes.set_xlabel("position in the sequence (tokens)")
     axes.set_ylabel("perplexity")
     if rows:

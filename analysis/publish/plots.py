@@ -179,7 +179,10 @@ def mismatch_by_layer(records: Sequence[Record]) -> tuple[Figure, Rows]:
         for pair, name in (("Q/K", "q"), ("V/O", "v")):
             found = select(records, metric=metric, parameters={"pair": pair})
             layers = [record.parameters["layer"] for record in found]
-            axes.plot(layers, [record.value for record in found], **{**look(name).line(), "label": pair})
+            (line,) = axes.plot(
+                layers, [record.value for record in found], **{**look(name).line(), "label": pair}
+            )
+            mark_rows(line, len(rows), len(rows) + len(found))
             rows += [
                 {"layer": r.parameters["layer"], "pair": pair, "measure": metric, "value": r.value}
                 for r in found
@@ -254,16 +257,14 @@ def costs(table: Mapping[str, Sequence[float]], lengths: Sequence[int], unit: st
 
     figure, axes = plt.subplots(figsize=(DOUBLE_COLUMN * 0.85, 2.6))
     dashes = itertools.cycle(("-", (0, (5, 2)), (0, (1, 1.5))))
+    rows: Rows = []
     for (name, values), marker, dash in zip(table.items(), "os^DvPX", dashes, strict=False):
-        axes.plot(lengths, values, marker=marker, linestyle=dash, label=name)
+        (line,) = axes.plot(lengths, values, marker=marker, linestyle=dash, label=name)
+        mark_rows(line, len(rows), len(rows) + len(lengths))
+        rows += [{"form": name, "tokens": n, unit: v} for n, v in zip(lengths, values, strict=True)]
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlabel("tokens")
     axes.set_ylabel(unit)
     figure.legend(loc="outside right center")
-    rows = [
-        {"form": name, "tokens": n, unit: v}
-        for name, vs in table.items()
-        for n, v in zip(lengths, vs, strict=True)
-    ]
     return figure, rows

@@ -11,6 +11,7 @@ from analysis.publish.claims import CLAIMS, ClaimTable
 from analysis.publish.difference import Kind, compare_reports
 from analysis.publish.fragments import Fragment
 from analysis.publish.page import Build, render_page
+from analysis.publish.statements import StatementTable
 from analysis.publish.verdicts import Verdict
 
 
@@ -64,11 +65,40 @@ def test_every_kind_of_difference_is_found_and_the_changed_come_first(tmp_path):
 
 def test_the_command_says_what_differs_and_how_many_agree(tmp_path, capsys):
     first, second = write(tmp_path / "a", GOOD, GOOD), write(tmp_path / "b", GOOD, BAD)
-    assert _run(["diff", str(first), str(second)]) == 1
+    assert _run(["report", "diff", str(first), str(second)]) == 1
     assert "1 other verdict, 1 same" in capsys.readouterr().out
-    assert _run(["diff", str(first), str(first)]) == 0
+    assert _run(["report", "diff", str(first), str(first)]) == 0
     assert capsys.readouterr().out.strip().endswith("2 same")
-    assert _run(["diff", str(first), str(tmp_path / "none")]) == 2
+    assert _run(["report", "diff", str(first), str(tmp_path / "none")]) == 2
+
+
+def test_options_of_the_report_are_refused_where_two_are_compared(tmp_path, capsys):
+    first = write(tmp_path / "a", GOOD)
+    assert _run(["report", "--fresh", "diff", str(first), str(first)]) == 2
+    assert "takes none of the options of report, received --fresh; leave it out" in capsys.readouterr().err
+    assert _run(["report", "diff", str(first)]) == 2
+    assert "See ttt-analysis report diff --help." in capsys.readouterr().err
+
+
+def test_a_theorem_counts_as_a_claim_and_rounding_is_no_difference(tmp_path):
+    def folder(name, verdict, error):
+        row = {"claim": "scan", "statement": "A < B", "verdict": verdict, "worst relative error": error}
+        (tmp_path / name).mkdir()
+        page = page_of(table_of(GOOD), StatementTable([row], ["verdict"]), StatementTable([row], ["verdict"]))
+        (tmp_path / name / "index.html").write_text(page, encoding="utf-8")
+        return tmp_path / name
+
+    first, other = folder("a", "identity", 1e-15), folder("b", "identity", 3e-15)
+    broken, worse = folder("c", "false", 0.31), folder("d", "false", 0.35)
+    assert compare_reports(first, other).counts() == {"same": 2}
+    (changed, _) = compare_reports(first, broken).rows
+    assert (changed.key, changed.model, changed.claim) == ("theorem-scan", "theorem", "A < B")
+    assert (changed.first, changed.second) == (
+        ("identity", "equal to rounding"),
+        ("false", "relative error 0.31"),
+    )
+    assert compare_reports(broken, worse).counts() == {"other value": 1, "same": 1}
+    assert (first / "index.html").read_text().count("id='claim-theorem-scan'") == 1
 
 
 @pytest.mark.parametrize(

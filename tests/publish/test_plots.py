@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analysis.probes.embedding import embed
-from analysis.publish import plots, use_style
+from analysis.publish import ladder_plots, plots, published, use_style
 from tests.sample_records import make
 
 FAMILIES = ("lact_lm", "vittt")
@@ -47,6 +47,17 @@ def layers(flat_at):
 def legends(figure):
     drawn = [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend())]
     return {text.get_text() for legend in drawn for text in legend.get_texts()}
+
+
+def points_with_rows(figure):
+    """Every point that says what it is under the mouse: the row it names, and the coordinates it is drawn at."""
+    found = {}
+    for artist in figure.findobj(lambda artist: (artist.get_gid() or "").startswith("rows-")):
+        start, stop = map(int, artist.get_gid().split("-")[1:])
+        drawn = artist.get_offsets() if hasattr(artist, "get_offsets") else np.stack(artist.get_data(), 1)
+        assert len(drawn) == stop - start, artist.get_gid()
+        found |= dict(zip(range(start, stop), drawn.tolist(), strict=True))
+    return [found[row] for row in range(len(found))]
 
 
 @pytest.mark.parametrize("flat_at", [(), (0,), (2,), (0, 1)])
@@ -111,5 +122,36 @@ def test_measures_and_costs_are_drawn():
     ]
     figure, rows = plots.mismatch_by_layer(found)
     assert len(figure.axes) == len(plots.MEASURES) and len(rows) == len(found)
+    assert points_with_rows(figure) == [[row["layer"], row["value"]] for row in rows]
     figure, rows = plots.costs({"one": [1.0, 2.0], "two": [2.0, 8.0]}, [16, 32], "time (ms)")
     assert len(rows) == 4 and len(figure.axes[0].lines) == 2
+    assert points_with_rows(figure) == [[row["tokens"], row["time (ms)"]] for row in rows]
+
+
+def retrained(variant, seed, value):
+    where = {"family": "vittt", "variant": variant, "training_steps": 10}
+    return make(question="retrained", metric="top1", value=value, seeds=(seed,), parameters=where)
+
+
+def test_the_points_of_the_ladder_are_the_variants_that_were_trained():
+    records = [retrained("baseline", seed, 80.0 + seed) for seed in range(3)] + [retrained("v1", 0, 70.0)]
+    records.append(retrained("frozen", 0, 50.0))
+    rows = ladder_plots.quality_rows(records, ["baseline", "v1", "v2", "v3"], published.table_2())
+    figure, points = ladder_plots.ladder(records, rows)
+    assert [(row["family"], row["variant"]) for row in points] == [
+        ("vittt", variant) for variant in ("baseline", "v1", "v2")
+    ], "variant 2 changes nothing in ViTTT and repeats variant 1; variant 3 was not trained"
+    assert points_with_rows(figure) == [[place, row["mean"]] for place, row in enumerate(points)]
+
+
+def test_perplexity_by_position_names_every_point():
+    def curve(variant, loss):
+        where = {"family": "lact_lm", "variant": variant, "training_steps": 10}
+        curves = {"by_position": [loss] * 128}
+        return make(question="evaluation", metric="loss", value=loss, parameters=where, extra=curves)
+
+    figure, rows = ladder_plots.by_position(
+        [curve("baseline", 1.0), curve("v1", 2.0)], ["baseline", "v1", "v2"]
+    )
+    assert points_with_rows(figure) == [[row["position"], row["perplexity"]] for row in rows]
+    assert {row["variant"] for row in rows} == {"Baseline", "Variant 1"} and len(rows) == 4
