@@ -54,16 +54,16 @@ def run_kernels(spec: Any, case: Case, tensors: Tensors) -> Any:
 class Check:
     """What the first calls of every implementation gave: relative errors by tensor, and the milliseconds they took."""
 
-    errors: dict[str, dict[str, float]]
-    first_ms: dict[str, float]
+    errors: dict[str, dict[str, float]] = field(default_factory=dict)
+    first_ms: dict[str, float] = field(default_factory=dict)
 
 
 def check(
     spec: Any, case: Case, truth: Truth, others: Mapping[str, Implementation], device: str = "cuda"
 ) -> Check:
-    """Compare the kernels with float64, on buffers that held NaN before, and then the outputs of `others`.
+    """Compare the kernels with float64, on buffers that held NaN before, and then `others`.
 
-    The kernels' errors are under 'triton': outputs, moving weights and, for a training case, every gradient.
+    Errors are those of the outputs, for a training case of every gradient, and under 'triton' of the moving weights.
     """
     forget()
     torch.cuda.empty_cache()
@@ -71,30 +71,35 @@ def check(
         return _check(spec, case, truth, others, device)
 
 
-def _check(
-    spec: Any, case: Case, truth: Truth, others: Mapping[str, Implementation], device: str = "cuda"
-) -> Check:
-    is_training = case.passes == "training"
+def _check(spec: Any, case: Case, truth: Truth, others: Mapping[str, Implementation], device: str) -> Check:
     tensors = draw(spec, case, 97, device)
     exact_inputs = tensors.each(lambda x: x.double())
-    if is_training:
+    if case.passes == "training":
         for leaf in (*tensors.leaves(), *exact_inputs.leaves()):
             leaf.requires_grad_()
     exact, weights = truth(spec, exact_inputs)
-    expected = _gradients(exact, exact_inputs) if is_training else []
+    expected = {"outputs": exact, **_gradients(exact, exact_inputs)}
     poison = torch.full((case.batch, case.heads, case.tokens, case.width), float("nan"), device=device)
     del poison
-    found, first = first_call(lambda: run_kernels(spec, case, tensors))
-    each = {"outputs": _distance(found.outputs, exact)}
-    each |= {name: _distance(found.state["fast"][name], weights[name]) for name in spec.moving}
-    if is_training:
-        pairs = zip(_gradients(found.outputs, tensors), expected, strict=True)
-        each |= {f"gradient {i}": _distance(a, b) for i, (a, b) in enumerate(pairs) if b.any()}
-    done = Check({"triton": each}, {"triton": first})
-    for name, other in others.items():
-        outputs, done.first_ms[name] = first_call(partial(other, spec, tensors))
-        done.errors[name] = {"outputs": _distance(outputs, exact)}
+    done, fast = Check(), {}
+
+    def kernels_with_state(spec: Any, tensors: Tensors) -> Tensor:
+        result = run_kernels(spec, case, tensors)
+        fast.update(result.state["fast"])
+        return result.outputs
+
+    for name, implementation in {"triton": kernels_with_state, **others}.items():
+        found, done.first_ms[name] = first_call(
+            partial(_outputs_and_gradients, implementation, spec, tensors)
+        )
+        done.errors[name] = {key: _distance(found[key], x) for key, x in expected.items() if x.any()}
+    done.errors["triton"] |= {name: _distance(fast[name], weights[name]) for name in spec.moving}
     return done
+
+
+def _outputs_and_gradients(run: Implementation, spec: Any, tensors: Tensors) -> dict[str, Tensor]:
+    outputs = run(spec, tensors)
+    return {"outputs": outputs, **_gradients(outputs, tensors)}
 
 
 def first_call(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -119,12 +124,18 @@ def within(found: Mapping[str, float], dtype: str) -> bool:
     )
 
 
-def _gradients(outputs: Tensor, tensors: Tensors) -> list[Tensor]:
+def _gradients(outputs: Tensor, tensors: Tensors) -> dict[str, Tensor]:
+    """Return the gradient with respect to every input, for one draw of upstream gradients; nothing outside training."""
+    if not torch.is_grad_enabled():
+        return {}
     generator = torch.Generator(outputs.device).manual_seed(98)
-    upstream = torch.randn(outputs.shape, generator=generator, device=outputs.device)
-    found = torch.autograd.grad(outputs, tensors.leaves(), upstream.to(outputs.dtype), allow_unused=True)
-    pairs = zip(found, tensors.leaves(), strict=True)
-    return [torch.zeros_like(leaf) if grad is None else grad for grad, leaf in pairs]
+    upstream = torch.randn(outputs.shape, generator=generator, device=outputs.device).to(outputs.dtype)
+    named = tensors.named()
+    found = torch.autograd.grad(outputs, list(named.values()), upstream, allow_unused=True)
+    return {
+        f"gradient {name}": torch.zeros_like(leaf) if grad is None else grad
+        for (name, leaf), grad in zip(named.items(), found, strict=True)
+    }
 
 
 def _distance(measured: Tensor, exact: Tensor) -> float:

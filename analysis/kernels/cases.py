@@ -38,8 +38,13 @@ class Tensors:
 
     def leaves(self) -> list[Tensor]:
         """Every tensor, in a fixed order."""
-        gates = [] if self.momentum is None else [self.momentum]
-        return [self.q, self.k, self.v, *self.rates.values(), *gates, *self.weights.values()]
+        return list(self.named().values())
+
+    def named(self) -> dict[str, Tensor]:
+        """Every tensor by a name of its own."""
+        gates = {} if self.momentum is None else {"momentum": self.momentum}
+        rates = {f"rate {name}": rate for name, rate in self.rates.items()}
+        return {"q": self.q, "k": self.k, "v": self.v, **rates, **gates, **self.weights}
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Tensors:
         """Return the set with every tensor changed."""

@@ -22,13 +22,17 @@ from analysis.training.tasks import Task, load_task
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of a step in steady state, seconds until that state, and the outer losses on the way."""
+    """Milliseconds of a step in steady state, seconds until that state, and the outer losses on the way.
+
+    windows: the milliseconds of a step between one wait for the device and the next.
+    """
 
     milliseconds: float
     start_seconds: float
     first_loss: float
     last_loss: float
     reason: str
+    windows: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         return (
@@ -47,13 +51,14 @@ def time_recipe(
     run.advance(8)
     run.check()
     started = time.monotonic()
-    steps = 0
+    windows: list[float] = []
     while time.monotonic() - started < seconds and not run.done:
+        window = time.monotonic()
         run.advance(20)
-        steps += 20
         last = run.check()
-    passed = time.monotonic() - started
-    return Timing(1000 * passed / steps, started - begun, float(run.outer.losses[0]), last, run.graph_reason)
+        windows.append(1000 * (time.monotonic() - window) / 20)
+    mean, first = sum(windows) / len(windows), float(run.outer.losses[0])
+    return Timing(mean, started - begun, first, last, run.graph_reason, tuple(windows))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
