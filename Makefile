@@ -12,6 +12,7 @@ JOBS ?= 2
 REPORT_ARGS ?=
 PYTEST_ARGS ?=
 TRAIN_ARGS ?=
+BENCH_ARGS ?=
 TORCHRUN ?=
 
 # Two processes on two cores: one thread each is faster than two threads that fight.
@@ -87,8 +88,8 @@ typecheck: $(STAMP) ## check types strictly where a wrong type is a wrong result
 verify: $(STAMP) ## check the paper's theorems in float64
 	@$(BIN)/python -m analysis verify
 
-bench: $(STAMP) ## measure the backends' speed, each only after it agrees with the reference
-	@$(BIN)/python -m analysis bench
+bench: $(STAMP) ## measure speed after correctness: the kernels on a CUDA device, else the backends (BENCH_ARGS="--suite ladder")
+	@$(BIN)/python -m analysis bench $(BENCH_ARGS)
 
 clean: ## remove generated output and caches (keeps .venv, checkpoints and tracked records)
 	@git clean -fdXq figures report

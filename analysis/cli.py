@@ -16,7 +16,13 @@ import typer
 
 from analysis.commands.options import (
     Assignments,
+    BestDevice,
+    Budget,
     Checkpoint,
+    CheckTokens,
+    Chunk,
+    Compilers,
+    Corpus,
     Data,
     Device,
     Fresh,
@@ -25,7 +31,10 @@ from analysis.commands.options import (
     Only,
     Records,
     Samples,
+    Suite,
     Timeout,
+    Tokens,
+    refuse_options,
 )
 from analysis.errors import AnalysisError, ParameterError
 
@@ -144,16 +153,21 @@ def recipes(
 
 @app.command()
 def bench(
-    device: Device = "cpu",
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Length of the sequence.")] = 1024,
-    chunk: Annotated[int, typer.Option("--chunk", min=1, help="Tokens per chunk.")] = 64,
+    device: BestDevice = None,
+    tokens: Tokens = None,
+    chunk: Chunk = None,
+    suite: Suite = None,
+    budget: Budget = None,
+    store: Records = None,
+    check_tokens: CheckTokens = None,
+    jobs: Compilers = 0,
+    corpus: Corpus = None,
 ) -> None:
-    """Measure the speed of every backend, each only after it agrees with the reference on the same shapes."""
-    from analysis.commands import show
-    from analysis.commands.bench import Shape
-    from analysis.commands.bench import bench as measure
+    """Measure speed, each shape only after it agrees with float64: the kernels on a CUDA device, else the backends."""
+    from analysis.commands import bench as verb
 
-    show.show(measure(device, Shape(tokens=tokens, chunk=chunk)))
+    choice = verb.Choice(device, tokens, chunk, suite, budget, store, check_tokens, jobs, corpus)
+    raise typer.Exit(verb.run(choice))
 
 
 @app.command()
@@ -198,7 +212,7 @@ def report(
     Runs the notebooks and writes report/index.html, report/report.pdf and the figures.
     """
     if context.invoked_subcommand is not None:
-        _refuse_options(context)
+        refuse_options(context)
         return
     from analysis.commands import publish
 
@@ -212,21 +226,6 @@ def report(
         fresh=fresh,
     )
     publish.report(chosen, pdf_engine=pdf_engine, require_pdf=require_pdf, output=output)
-
-
-def _refuse_options(context: typer.Context) -> None:
-    """Options in front of a subcommand would be read and never used."""
-    sources = {
-        parameter.opts[0]: context.get_parameter_source(parameter.name or "")
-        for parameter in context.command.params
-    }
-    given = [
-        option for option, source in sources.items() if source is not None and source.name == "COMMANDLINE"
-    ]
-    if given:
-        raise ParameterError(
-            f"report {context.invoked_subcommand} takes none of the options of report, received {given[0]}; leave it out."
-        )
 
 
 @report_app.command()

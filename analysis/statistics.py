@@ -83,6 +83,22 @@ def interval(values: Values, method: str = "t", *, confidence: float = 0.95, see
     return Interval(mean, low, high, len(data), confidence, Method(method))
 
 
+def median_interval(samples: Sequence[float], confidence: float = 0.95) -> tuple[float | None, float | None]:
+    """Return the order statistics that hold the median with at least this confidence, or nothing for too few samples.
+
+    The number of samples below the median is binomial with chance one half, whatever the distribution.
+    """
+    ordered, count = sorted(samples), len(samples)
+    below = 0.0
+    rank = None
+    for index in range(count // 2):
+        below += math.comb(count, index) / 2**count
+        if 2 * below > 1 - confidence:
+            break
+        rank = index
+    return (None, None) if rank is None else (ordered[rank], ordered[count - 1 - rank])
+
+
 def tost(a: Values, b: Values, margin: float, *, alpha: float = 0.05) -> Equivalence:
     """Test whether the means of `a` and `b` differ by less than `margin`: two one-sided Welch tests.
 

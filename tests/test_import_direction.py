@@ -26,7 +26,7 @@ ALLOWED = {
     "training": {"models", "data", "records", "spec", "statistics"} | BASE,
     "probes": {"models", "inner", "spec", "data", "records", "statistics"} | BASE,
     "theorems": {"inner", "spec", "records", "statistics"} | BASE,
-    "speed": {"kernels", "inner", "spec", "records", "training"} | BASE,
+    "speed": {"kernels", "inner", "spec", "records", "training", "statistics"} | BASE,
     "publish": {"records", "spec", "statistics"} | BASE,
 }
 ALLOWED["lab"] = set(ALLOWED)

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from analysis.errors import ParameterError
-from analysis.statistics import interval, tost
+from analysis.statistics import interval, median_interval, tost
 
 
 def test_t_interval_is_the_textbook_one():
@@ -85,3 +85,19 @@ def test_tost_without_any_spread():
 def test_tost_refuses_a_margin_or_level_out_of_range(margin, alpha):
     with pytest.raises(ParameterError):
         tost([1.0, 2.0], [1.0, 2.0], margin, alpha=alpha)
+
+
+def test_the_interval_of_a_median_holds_it_about_nineteen_times_in_twenty():
+    draw = np.random.default_rng(0)
+    held = 0
+    for _ in range(2000):
+        samples = draw.lognormal(size=25)
+        low, high = median_interval(samples)
+        assert low <= np.median(samples) <= high
+        held += low <= 1.0 <= high
+    assert 0.94 < held / 2000 < 0.98
+
+
+def test_few_samples_have_no_interval():
+    assert median_interval([1.0, 2.0, 3.0]) == (None, None)
+    assert median_interval(list(range(6))) == (0, 5)

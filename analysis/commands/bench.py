@@ -1,102 +1,129 @@
-"""`bench`: tokens per second of every backend on every rung, each only after it agreed with the reference."""
+"""`bench`: the kernels on a CUDA device; on a processor every backend on every rung, each only after it agreed with the
+reference.
+"""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-AGREEMENT = 1e-8
-"""Largest relative error, in float64, up to which a backend's speed is worth telling."""
+from analysis.errors import ParameterError
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """The sizes that are measured: a small language-model layer over several chunks."""
+@dataclass(frozen=True)
+class Choice:
+    """What the command line said; None is the default of the device."""
 
-    tokens: int = 1024
-    chunk: int = 64
-    heads: int = 4
-    width: int = 32
-    repeats: int = 5
+    device: str | None = None
+    tokens: int | None = None
+    chunk: int | None = None
+    suite: str | None = None
+    budget: float | None = None
+    records: Path | None = None
+    check_tokens: int | None = None
+    jobs: int = 0
+    corpus: Path | None = None
+
+    @property
+    def for_kernels(self) -> list[str]:
+        """The options given that mean something on a CUDA device alone."""
+        named = {
+            "--suite": self.suite,
+            "--budget": self.budget,
+            "--records": self.records,
+            "--check-tokens": self.check_tokens,
+            "--jobs": self.jobs or None,
+            "--corpus": self.corpus,
+        }
+        return [name for name, value in named.items() if value is not None]
 
 
-def bench(device: str, shape: Shape) -> Any:
+def run(choice: Choice) -> int:
+    """Measure on the chosen device, show what was found, and return the exit code.
+
+    Raises:
+        ParameterError: no such device, or an option for the kernels on a processor.
+    """
+    import torch
+
+    from analysis.commands import show
+    from analysis.commands.bench_gpu import bench_gpu
+    from analysis.commands.device import usable
+
+    device = usable(choice.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device != "cpu":
+        return bench_gpu(
+            suite=choice.suite or "all",
+            device=device,
+            tokens=choice.tokens,
+            chunk=choice.chunk,
+            budget=choice.budget,
+            records=choice.records,
+            check_tokens=choice.check_tokens,
+            jobs=choice.jobs,
+            corpus=choice.corpus,
+        )
+    if choice.for_kernels:
+        raise ParameterError(
+            f"{', '.join(choice.for_kernels)} expects a CUDA device, received a run on the cpu; leave it out, or run where "
+            "there is one."
+        )
+    show.show(bench(choice.tokens, choice.chunk))
+    return 0
+
+
+def bench(tokens: int | None, chunk: int | None, repeats: int = 5) -> Any:
     """Return a table with one row per rung of the LaCT-LM ladder and backend: error against the reference, speed, reason.
 
-    A backend that cannot run a rung shows why; one that disagrees shows its error and no speed.
+    A backend that cannot run a rung shows why; one that disagrees shows its error and no speed. What the parallel form is
+    worth stands beside it, as a ratio to the recurrent form that was called in turn with it.
     """
+    from dataclasses import replace
+
     from rich.table import Table
 
-    from analysis.commands.device import usable
-    from analysis.inner.backends import BACKENDS
-    from analysis.spec import Family, ladder
+    from analysis.spec import RUNGS
+    from analysis.speed.processor import SMALL
 
+    case = replace(SMALL, tokens=tokens or SMALL.tokens, chunk=chunk or SMALL.chunk)
     table = Table(
-        title=f"{shape.tokens} tokens, chunks of {shape.chunk}, {shape.heads} heads of {shape.width}, {device}"
+        title=f"{case.tokens} tokens, chunks of {case.chunk}, {case.heads} heads of {case.width}, cpu"
     )
-    for title in ("rung", "backend", "relative error", "tokens/s", "note"):
+    for title in ("rung", "backend", "relative error", "tokens/s", "against recurrent", "note"):
         table.add_column(title, overflow="fold")
-    for rung, loops in ladder(Family.LACT_LM, chunk=shape.chunk).items():
-        (spec,) = loops.values()
-        for name in BACKENDS:
-            if name != "reference":
-                table.add_row(rung, name, *_row(spec, name, usable(device), shape))
+    for rung in RUNGS:
+        for cells in _rows(replace(case, rung=rung.key), repeats):
+            table.add_row(rung.key, *cells)
     return table
 
 
-def _row(spec: Any, backend: str, device: str, shape: Shape) -> tuple[str, str, str]:
-    import torch
+def _rows(case: Any, repeats: int) -> list[tuple[str, ...]]:
+    from statistics import median
 
-    from analysis.inner import run
-    from analysis.inner.backends import BACKENDS
+    from analysis.inner import BACKENDS
+    from analysis.speed import processor
+    from analysis.speed.suites import loop_of
 
-    inputs, weights = _draw(spec, device, shape, torch.float64)
-    capability = BACKENDS[backend].capability(spec, inputs)
-    if not capability.is_capable:
-        return "", "", capability.reason
-    truth = run(spec, inputs, weights, backend="reference").outputs.detach()
-    found = run(spec, inputs, weights, backend=backend).outputs.detach()
-    error = float((found - truth).norm() / truth.norm())
-    if not error <= AGREEMENT:
-        return f"{error:.1e}", "", f"disagrees with the reference (limit {AGREEMENT:g}), so no speed is given"
-    inputs, weights = _draw(spec, device, shape, torch.float32)
-    seconds = sorted(_seconds(spec, inputs, weights, backend) for _ in range(shape.repeats))[
-        shape.repeats // 2
-    ]
-    return f"{error:.1e}", f"{shape.tokens / seconds:,.0f}", ""
-
-
-def _seconds(spec: Any, inputs: Any, weights: Any, backend: str) -> float:
-    import torch
-
-    from analysis.inner import run
-
-    with torch.no_grad():
-        start = time.perf_counter()
-        outputs = run(spec, inputs, weights, backend=backend).outputs
-        if outputs.device.type == "cuda":
-            torch.cuda.synchronize(outputs.device)
-        return time.perf_counter() - start
-
-
-def _draw(spec: Any, device: str, shape: Shape, dtype: Any) -> tuple[Any, dict[str, Any]]:
-    import torch
-
-    from analysis.inner import Inputs
-
-    generator = torch.Generator().manual_seed(0)
-
-    def normal(*size: int) -> Any:
-        return torch.randn(1, shape.heads, *size, generator=generator, dtype=torch.float64).to(device, dtype)
-
-    def gate() -> Any:
-        drawn = torch.rand(1, shape.heads, shape.tokens, 1, generator=generator, dtype=torch.float64)
-        return drawn.to(device, dtype)
-
-    weights = {
-        name: normal(shape.width, shape.width) / shape.width**0.5 for name in spec.network.fast_weights
-    }
-    q, k, v = (normal(shape.tokens, shape.width) for _ in range(3))
-    rates = {name: 0.02 * gate() for name in spec.rate_names}
-    return Inputs(q, k, v, rates=rates, momentum=gate() if spec.needs_momentum_input else None), weights
+    spec, notes = loop_of(case), {}
+    errors: dict[str, float] = {}
+    for name in BACKENDS:
+        reason = "the yardstick" if name == "reference" else processor.refusal(spec, case, name)
+        if reason is None:
+            errors[name] = processor.error(spec, case, name)
+        if name != "reference":
+            notes[name] = reason or ""
+    good = [name for name, found in errors.items() if found <= processor.AGREEMENT]
+    times = processor.times(spec, case, good, repeats)
+    rows: list[tuple[str, ...]] = []
+    for name, note in notes.items():
+        shown = f"{errors[name]:.1e}" if name in errors else ""
+        if name in errors and name not in good:
+            note = f"disagrees with the reference (limit {processor.AGREEMENT:g}), so no speed is given"
+        speed = f"{1e3 * case.tokens / median(times[name]):,.0f}" if name in good else ""
+        ratio = ""
+        if name in good and "recurrent" in good:
+            pairs = zip(times["recurrent"], times[name], strict=True)
+            ratio = f"{median(before / after for before, after in pairs):.2f} x"
+        rows.append((name, shown, speed, ratio, note))
+    return rows

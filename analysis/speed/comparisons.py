@@ -36,12 +36,16 @@ def _inputs(tensors: Tensors) -> Inputs:
     return Inputs(tensors.q, tensors.k, tensors.v, tensors.rates, tensors.momentum)
 
 
-@functools.cache
-def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    # Every rung and length is another graph; falling back to eager code after a few of them would be silent.
+def allow_many_graphs() -> None:
+    """Let torch.compile hold a graph for every rung and length: falling back to eager code would be silent."""
     torch._dynamo.config.recompile_limit = 1024
     torch._dynamo.config.accumulated_recompile_limit = 8192
     torch._dynamo.config.fail_on_recompile_limit_hit = True
+
+
+@functools.cache
+def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
+    allow_many_graphs()
     return torch.compile(function, dynamic=False)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -10,26 +9,10 @@ from typing import Any
 from analysis.kernels.cases import Case
 from analysis.records import Record, provenance
 from analysis.spec import Family, InnerLoop, describe
+from analysis.statistics import median_interval
 
 QUESTION = "throughput"
 METRIC, UNIT = "milliseconds", "ms"
-CONFIDENCE = 0.95
-
-
-def median_interval(samples: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the order statistics that hold the median with at least 95 % confidence, or nothing for too few samples.
-
-    The number of samples below the median is binomial with chance one half, whatever the distribution.
-    """
-    ordered, count = sorted(samples), len(samples)
-    below = 0.0
-    rank = None
-    for index in range(count // 2):
-        below += math.comb(count, index) / 2**count
-        if 2 * below > 1 - CONFIDENCE:
-            break
-        rank = index
-    return (None, None) if rank is None else (ordered[rank], ordered[count - 1 - rank])
 
 
 def parameters(case: Case, implementation: str) -> dict[str, Any]:

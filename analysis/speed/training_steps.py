@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 
 from analysis.records import Record, provenance
-from analysis.speed.rows import METRIC, UNIT, median_interval
+from analysis.speed.rows import METRIC, UNIT
 from analysis.speed.suites import STEPS
+from analysis.statistics import median_interval
 from analysis.training.distributed import join
 from analysis.training.recipes import find
 from analysis.training.tasks import Task, load_task

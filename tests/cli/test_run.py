@@ -101,7 +101,8 @@ def test_bench_gives_a_speed_only_beside_an_agreement(capsys, monkeypatch):
     text = capsys.readouterr().out
     assert "appendix I.1" in text
     assert "disagrees" not in text
-    monkeypatch.setattr("analysis.commands.bench.AGREEMENT", -1.0)
+    assert " x " in text
+    monkeypatch.setattr("analysis.speed.processor.AGREEMENT", -1.0)
     assert code_of("bench", "--tokens", "32", "--chunk", "8") == 0
     rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
     assert not any(row[4].strip() for row in rows)

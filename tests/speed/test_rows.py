@@ -1,33 +1,14 @@
-"""Times as records: intervals of medians, and a key that tells every case and implementation apart."""
+"""Times as records: a key that tells every case and implementation apart."""
 
 from __future__ import annotations
-
-import random
-import statistics
 
 import pytest
 
 from analysis.kernels.cases import Case
 from analysis.records import Record
-from analysis.speed.rows import case_records, median_interval, parameters
+from analysis.speed.rows import case_records, parameters
 from analysis.speed.suites import loop_of
 from tests.speed.times import CEILINGS, row
-
-
-def test_the_interval_of_a_median_holds_it_about_nineteen_times_in_twenty():
-    draw = random.Random(0)
-    held = 0
-    for _ in range(2000):
-        samples = [draw.lognormvariate(0, 1) for _ in range(25)]
-        low, high = median_interval(samples)
-        assert low <= statistics.median(samples) <= high
-        held += low <= 1.0 <= high
-    assert 0.94 < held / 2000 < 0.98
-
-
-def test_few_samples_have_no_interval():
-    assert median_interval([1.0, 2.0, 3.0]) == (None, None)
-    assert median_interval(list(range(6))) == (0, 5)
 
 
 def test_every_implementation_becomes_a_record_and_the_kernels_carry_the_floor():
