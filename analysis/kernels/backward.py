@@ -230,11 +230,12 @@ def walk_parallel(walk: Walk) -> Gradients:
     d_states[-1] += found.fast["w_out"]
     found.fast["w_out"] = torch.zeros_like(found.fast["w_out"])
     for first, count, start, stop in _segments(walk, layer.chunks):
-        offset = 1 if plan.inclusive else 0
-        slots = [min(first + index + offset, layer.updates) for index in range(count)]
+        # counted on the device: a list would be copied there, which a captured pass may not do
+        slots = torch.arange(first, first + count, device=d_states.device)
+        slots = (slots + (1 if plan.inclusive else 0)).clamp(max=layer.updates)
         states = group.operand[slots].view(count, batch, heads, group.rows, group.cols).movedim(0, 2)
         d_w = walk.read(start, stop, count, _frozen(walk) | {"w_out": states})
-        d_states.index_add_(0, torch.tensor(slots, device=d_states.device), d_w.pop("w_out").movedim(2, 0))
+        d_states.index_add_(0, slots, d_w.pop("w_out").movedim(2, 0))
         _add_frozen(walk, d_w)
     d_sums = d_states.flip(0).cumsum(0).flip(0)
     found.fast["w_out"] = d_sums[0]

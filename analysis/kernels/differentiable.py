@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from analysis.kernels import backward, forward
+from analysis.kernels import backward, forward, replay
 from analysis.kernels.forward import Outcome, Runner
 from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Operands, prepare
@@ -29,21 +29,39 @@ class _Loop(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor, *d_flat: Tensor) -> Any:
-        plan, tensors = ctx.plan, ctx.saved_tensors
-        runner, operands = _prepared(
-            plan, tensors, ctx.update_tokens, ctx.is_parallel, keeps_states=not ctx.is_parallel
-        )
-        runner(operands)
-        each = iter(d_flat)
-        d_state = {part: {name: next(each) for name in plan.moving} for part in ctx.parts}
-        walk = backward.Walk(runner.layer, operands, d_out, d_state)
-        found = backward.walk_parallel(walk) if ctx.is_parallel else backward.walk_recurrent(walk)
-        rates = found.rates
-        if len(set(plan.rates)) < len(rates):
-            rates = [torch.stack(rates).sum(0)]
-        momentum = [] if found.momentum is None else [found.momentum]
-        gradients = [found.q, found.k, found.v, *rates, *momentum, *found.fast.values()]
-        return None, None, None, *(g.to(t.dtype) for g, t in zip(gradients, tensors, strict=True))
+        saved = ctx.saved_tensors
+        plan, is_parallel, update_tokens, parts = ctx.plan, ctx.is_parallel, ctx.update_tokens, ctx.parts
+
+        def walk(tensors: Sequence[Tensor]) -> list[Tensor]:
+            inputs, d_out, d_flat = tensors[: len(saved)], tensors[len(saved)], tensors[len(saved) + 1 :]
+            return _walk_back(plan, is_parallel, update_tokens, parts, tuple(inputs), d_out, d_flat)
+
+        key = (plan, is_parallel, update_tokens)
+        return None, None, None, *replay.replayed(key, walk, [*saved, d_out, *d_flat])
+
+
+def _walk_back(
+    plan: Plan,
+    is_parallel: bool,
+    update_tokens: int,
+    parts: tuple[str, ...],
+    tensors: tuple[Tensor, ...],
+    d_out: Tensor,
+    d_flat: Sequence[Tensor],
+) -> list[Tensor]:
+    """Run the forward pass again and go back through it; returns the gradients of all inputs, in their types."""
+    runner, operands = _prepared(plan, tensors, update_tokens, is_parallel, keeps_states=not is_parallel)
+    runner(operands)
+    each = iter(d_flat)
+    d_state = {part: {name: next(each) for name in plan.moving} for part in parts}
+    walk = backward.Walk(runner.layer, operands, d_out, d_state)
+    found = backward.walk_parallel(walk) if is_parallel else backward.walk_recurrent(walk)
+    rates = found.rates
+    if len(set(plan.rates)) < len(rates):
+        rates = [torch.stack(rates).sum(0)]
+    momentum = [] if found.momentum is None else [found.momentum]
+    gradients = [found.q, found.k, found.v, *rates, *momentum, *found.fast.values()]
+    return [gradient.to(tensor.dtype) for gradient, tensor in zip(gradients, tensors, strict=True)]
 
 
 def _prepared(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from analysis.kernels import replay
 from analysis.kernels.arithmetic import write_table_kernel
 from analysis.kernels.layer import Layer
 from analysis.kernels.plan import Plan
@@ -90,8 +91,9 @@ def runner(plan: Plan, operands: Operands, *, is_parallel: bool, keeps_states: b
 
 
 def forget() -> None:
-    """Drop every kept layer, its buffers and its graph."""
+    """Drop every kept layer, its buffers and its graphs."""
     _RUNNERS.clear()
+    replay.forget()
 
 
 def state_parts(plan: Plan, has_update: bool) -> tuple[str, ...]:

@@ -5,12 +5,15 @@ import torch
 
 from analysis.inner import run
 from analysis.spec import Order, Tail
-from tests.kernels.agreement import LADDER, LIMITS, all_errors, case, errors, forms
+from tests.kernels.agreement import LADDER, LIMITS, all_errors, case, error, errors, forms, run_form
 
 pytestmark = pytest.mark.gpu
 
 CASES = [(key, form) for key, spec in LADDER.items() for form in forms(spec)]
 HEAD = {"device": "cuda", "heads": 4, "tokens": 5000, "width": 384, "hidden": 384, "values": 384}
+# Newton-Schulz lifts small singular values to one, and with them the rounding of bfloat16 operands: the fewer tokens a chunk
+# has for its 384 directions, the more. At the usual 2,048 all fits in 1e-2; at 1,024 plain bfloat16 arithmetic gives 1.35e-2.
+SHORT_CHUNKS = {("baseline", torch.bfloat16): 2e-2}
 GRADIENT_LIMITS = {torch.float32: 2e-3, torch.float16: 3e-2, torch.bfloat16: 5e-2}
 
 
@@ -23,7 +26,12 @@ def within(found, limit):
 @pytest.mark.parametrize(("key", "form"), CASES)
 def test_every_rung_on_heads_of_384(key, form, dtype):
     spec = LADDER[key].edit(chunk=1024)
-    within(errors(spec, dtype, is_parallel=form, **HEAD), LIMITS[dtype])
+    within(errors(spec, dtype, is_parallel=form, **HEAD), SHORT_CHUNKS.get((key, dtype), LIMITS[dtype]))
+
+
+@pytest.mark.parametrize("dtype", list(LIMITS))
+def test_the_published_layer_at_its_own_chunk(dtype):
+    within(errors(LADDER["baseline"].edit(chunk=2048), dtype, **(HEAD | {"tokens": 6144})), LIMITS[dtype])
 
 
 @pytest.mark.parametrize("dtype", list(LIMITS))
@@ -57,6 +65,22 @@ def test_auto_takes_the_kernels_and_a_second_call_replays_the_same_numbers():
     first, second = (run(spec, inputs, weights) for _ in range(2))
     assert first.backend == second.backend == "triton"
     assert torch.equal(first.outputs, second.outputs)
+
+
+@pytest.mark.parametrize(("key", "form"), [("baseline", False), ("v2", True)])
+def test_a_replayed_backward_pass_gives_the_gradients_of_the_first(key, form):
+    spec = LADDER[key].edit(chunk=512)
+    sizes = HEAD | {"tokens": 1700, "heads": 2}
+    found = []
+    for seed in (1, 2, 1, 2):  # eager, captured, replayed, replayed
+        (inputs, weights), _ = case(spec, torch.bfloat16, seed=seed, requires_grad=True, **sizes)
+        result = run_form(spec, inputs, weights, form)
+        found.append(
+            torch.autograd.grad(result.outputs.float().square().sum(), [inputs.q, inputs.k, inputs.v])
+        )
+    for first, again in zip(found[:2], found[2:], strict=True):
+        assert all(error(b, a.double()) < 1e-3 for a, b in zip(first, again, strict=True))
+    assert not torch.equal(found[0][0], found[1][0])
 
 
 def test_calls_in_turn_do_not_disturb_each_other():
