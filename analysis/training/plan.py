@@ -19,15 +19,15 @@ LAST = ("steps2", "steps4")
 MILLISECONDS: dict[Family, dict[str, float]] = {
     Family.LACT_LM: {
         "": 14.0,
-        "baseline": 45.0,
-        "ascent": 45.0,
-        "q_is_k": 45.0,
-        "v1": 32.0,
+        "baseline": 37.0,
+        "ascent": 37.0,
+        "q_is_k": 37.0,
+        "v1": 30.0,
         "none": 9.0,
-        "steps2": 85.0,
-        "steps4": 165.0,
+        "steps2": 70.0,
+        "steps4": 135.0,
     },
-    Family.LACT_NVS: {"": 7.0, "baseline": 9.0, "ascent": 9.0, "q_is_k": 9.0},
+    Family.LACT_NVS: {"": 5.5, "baseline": 6.0, "ascent": 6.0, "q_is_k": 6.0},
     Family.VITTT: {"": 3.5},
 }
 """Milliseconds of a step of the small recipes, compiled and alone on one H200; '' stands for all other variants.
