@@ -9,7 +9,7 @@ import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from analysis.publish import published, verdicts
+from analysis.publish import published, speed_verdicts, verdicts
 from analysis.publish.verdicts import Decide, Verdict
 from analysis.records import Record
 from analysis.spec import Family
@@ -40,7 +40,8 @@ def _printed(rows: Iterable[Record], family: Family, variant: str) -> str:
 
 
 def _of_family(family: Family) -> Iterable[Claim]:
-    for key, section, statement, printed, decide in (*_paradoxes(family), *_reductions(family)):
+    speeds = _speeds() if family is Family.LACT_LM else ()
+    for key, section, statement, printed, decide in (*_paradoxes(family), *_reductions(family), *speeds):
         yield Claim(f"{key}-{family.value}", section, family, statement, printed, decide)
 
 
@@ -77,6 +78,26 @@ def _reductions(family: Family) -> tuple[Row, ...]:
     return (
         ("v1", "6.1", "moving only the last layer is at least as good", first, last_layer),
         ("v6", "6.1", "linear attention is only marginally different", last, verdicts.equal(family, "v6")),
+    )
+
+
+def _speeds() -> tuple[Row, ...]:
+    trained = f"{speed_verdicts.TRAINING_SPEEDUP} times (Figure 4)"
+    return (
+        (
+            "parallel",
+            "6.2",
+            "in parallel form the layer is faster on every reducible rung",
+            speed_verdicts.printed_ratios(),
+            speed_verdicts.parallel_is_faster,
+        ),
+        (
+            "training-speed",
+            "6.2",
+            f"Variant 2 in parallel form trains at least {speed_verdicts.TRAINING_SPEEDUP} times as fast",
+            trained,
+            speed_verdicts.training_is_faster,
+        ),
     )
 
 

@@ -1,0 +1,184 @@
+"""Speeds from records: ratios and tables by hand, every figure with and without times, and each verdict beside its twin."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import matplotlib as mpl
+import pytest
+
+from analysis.paths import NOTEBOOKS
+from analysis.publish import speed, speed_plots, use_style, verdicts
+from analysis.publish.figures import csv_text
+from analysis.publish.speed_verdicts import parallel_is_faster, training_is_faster
+from analysis.records import Record, Store, select
+from tests.speed.times import every_record, step_record
+
+
+@pytest.fixture(scope="module")
+def records():
+    return every_record()
+
+
+@pytest.fixture(autouse=True)
+def _strict():
+    from matplotlib import pyplot as plt
+
+    with warnings.catch_warnings(), mpl.rc_context():
+        use_style()
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        plt.close("all")
+
+
+def test_the_published_ratios_are_those_of_table_2():
+    assert [f"{value:.1f}" for value in speed.published_ratios().values()] == [
+        "2.7",
+        "3.8",
+        "4.1",
+        "4.0",
+        "1.4",
+    ]
+
+
+def test_a_ratio_is_the_median_over_pairs_of_calls():
+    slow, fast = step_record("baseline", 20.0), step_record("v2", 10.0)
+    found = speed.ratio(slow, fast)
+    assert (found.value, found.low, found.high) == (2.0, 2.0, 2.0)
+    few = fast.edit(extra={"samples": [8.0, 10.0, 5.0]})
+    again = speed.ratio(slow.edit(extra={"samples": [16.0, 10.0, 40.0]}), few)
+    assert (again.value, again.low) == (2.0, None)
+    assert str(again) == "2.00"
+
+
+def test_times_are_of_one_device_and_of_the_kernels(records):
+    other = [r.edit(device="another GPU") for r in records[:2]]
+    found = speed.kernel_times([*other, *records], **speed.STANDARD)
+    assert {r.device for r in found} == {"a GPU"}
+    assert {r.parameters["implementation"] for r in found} == {"triton"}
+    assert len(found) == 12
+
+
+def test_the_table_keeps_measured_and_published_apart(records):
+    table = speed.speed_table(records)
+    assert table.loc["Variant 2", "parallel here"] == "43.69"
+    assert table.loc["Variant 2", "parallel published"] == "30.18"
+    assert table.loc["Variant 2", "parallel / recurrent here"].startswith("4.00 [")
+    assert table.loc["Baseline", "parallel here"] == "no such form"
+    assert table.loc["Baseline", "recurrent published"] == "4.30"
+
+
+def test_without_records_the_table_says_so_and_shows_no_number_of_ours():
+    table = speed.speed_table([])
+    mine = [cell for name in table if name.endswith("here") for cell in table[name]]
+    assert set(mine) == {"not measured yet", "no such form", ""}
+    assert speed.comparison_table([]) is None
+    assert speed.comparison_table([], "training") is None
+    assert speed.first_call_table([]) is None
+
+
+def test_comparisons_are_ratios_to_the_same_case(records):
+    table = speed.comparison_table(records)
+    assert table.loc[("v6", "parallel"), "times torch.compile"].startswith("3.00")
+    assert table.loc[("v6", "parallel"), "achieved"] == "50%"
+    assert "flash-linear-attention (ms)" not in table
+    both = speed.comparison_table(records, "training")
+    assert list(both.index) == [("baseline", "recurrent"), ("v2", "parallel")]
+    assert set(both["floor (ms)"]) == {""}
+    first = speed.first_call_table(records)
+    assert first.loc[("v2", "parallel"), "empty cache (s)"] == "6.00"
+
+
+@pytest.mark.parametrize("axis", ["tokens", "chunk", "width"])
+def test_a_sweep_has_every_size_along_its_axis(records, axis):
+    from analysis.speed.suites import AXES
+
+    _, rows = speed_plots.sweep(records, axis)
+    assert {row[axis] for row in rows} == set(AXES[axis])
+    assert len(rows) == 2 * 4 * len(AXES[axis])
+    assert csv_text(rows, "sweep")
+
+
+def test_every_figure_can_be_drawn_and_marks_its_rows(records, tmp_path):
+    for figure, rows in (
+        speed_plots.ladder(records),
+        speed_plots.achieved(records),
+        speed_plots.training(records),
+        speed_plots.sweep(records, "tokens"),
+    ):
+        figure.savefig(tmp_path / "figure.svg")
+        text = (tmp_path / "figure.svg").read_text()
+        assert rows and text.count('id="rows-') == len(set(text.split('id="rows-')[1:]))
+        assert f"-{len(rows)}" in text
+
+
+def test_figures_without_times_are_empty_or_say_so(tmp_path):
+    assert speed_plots.sweep([], "width")[1] == []
+    assert speed_plots.achieved([])[1] == []
+    figure, rows = speed_plots.training([])
+    assert rows == []
+    assert [text.get_text() for text in figure.axes[0].texts] == ["not measured yet"]
+    _, rows = speed_plots.ladder([])
+    assert rows and all("published" in row["series"] for row in rows)
+
+
+def test_the_parallel_claim_turns_with_the_times(records):
+    assert parallel_is_faster(records).verdict == verdicts.REPRODUCED
+    assert parallel_is_faster([]).verdict == verdicts.MISSING
+
+    def slowed(record: Record, rung: str) -> Record:
+        where = record.parameters
+        hit = where.get("variant") == rung and where.get("form") == "parallel" and "samples" in record.extra
+        return record.edit(extra={**record.extra, "samples": [9.0] * 25}) if hit else record
+
+    slow = [slowed(record, "v4") for record in records]
+    found = parallel_is_faster(slow)
+    assert found.verdict == verdicts.FAILED and "v4" in found.reason
+    without = [r for r in records if r.parameters.get("variant") != "v3"]
+    assert parallel_is_faster(without).verdict == verdicts.MISSING
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "verdict"),
+    [(10.0, verdicts.REPRODUCED), (18.0, verdicts.FAILED), (20.0, verdicts.FAILED)],
+)
+def test_the_training_claim_turns_with_the_steps(milliseconds, verdict):
+    steps = [step_record("baseline", 20.0), step_record("v2", milliseconds)]
+    assert training_is_faster(steps).verdict == verdict
+    assert training_is_faster(steps[:1]).verdict == verdicts.MISSING
+    other = [steps[0], steps[1].edit(device="another GPU")]
+    assert training_is_faster(other).verdict == verdicts.MISSING
+
+
+def test_an_interval_across_the_printed_speedup_leaves_the_claim_open():
+    noisy = [20.0 / (1.19 + 0.05 * (-1) ** index) for index in range(25)]
+    fast = step_record("v2", 16.8).edit(extra={"samples": noisy})
+    slow = step_record("baseline", 20.0).edit(extra={"samples": [20.0] * 25})
+    assert training_is_faster([slow, fast]).verdict == verdicts.OPEN
+
+
+@pytest.mark.parametrize("has_times", [False, True])
+def test_the_notebook_runs_with_and_without_recorded_times(records, has_times, tmp_path, monkeypatch):
+    """Its cells in one namespace, on toy sizes; figures go to a folder of the test."""
+    from analysis import paths
+
+    monkeypatch.setattr(paths, "FIGURES", tmp_path / "figures")
+    store = Store(tmp_path / "records")
+    for record in records if has_times else []:
+        store.put(record)
+    cells = json.loads((NOTEBOOKS / "08_parallel_throughput.ipynb").read_text(encoding="utf-8"))["cells"]
+    names: dict = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+            if "parameters" in cell["metadata"].get("tags", []):
+                names |= {"records": str(tmp_path / "records"), "tokens": 64, "chunk": 16, "repeats": 2}
+    drawn = {path.stem for path in (tmp_path / "figures").glob("*.svg")}
+    swept = {f"speed-by-{axis}" for axis in ("tokens", "chunk", "width")}
+    assert drawn == {"parallel-throughput", "training-speed"} | (
+        swept | {"floor-achieved"} if has_times else set()
+    )
+    assert bool(names["times"]) == has_times
+    assert not select(names["live"], device="a GPU")
