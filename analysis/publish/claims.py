@@ -183,7 +183,7 @@ def _cell(entry: tuple[Claim, Verdict] | None) -> str:
     lines += [f"<small>Here: {html.escape(here)}.</small>"] if here else []
     lines += [f"<small>Published: {html.escape(claim.published)}.</small>"]
     kind = verdict.verdict.replace(" ", "-")
-    return f"<td id='{claim.anchor}' class='verdict-{kind}'>{'<br>'.join(lines)}</td>"
+    return f"<td id='{claim.anchor}' class='verdict-{kind}' data-label='{claim.family.title}'>{'<br>'.join(lines)}</td>"
 
 
 def summary(values: Sequence[float]) -> str:

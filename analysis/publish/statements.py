@@ -45,7 +45,7 @@ class StatementTable:
         body = "".join(
             f"<tr id='claim-{_key(row)}'><th scope='row'>{html.escape(row['statement'])} "
             f"<a href='#claim-{_key(row)}' class='anchor' aria-label='Link to this statement'>#</a></th>"
-            + "".join(f"<td>{_cell(row[name])}</td>" for name in self.columns)
+            + "".join(f"<td data-label='{name}'>{_cell(row[name])}</td>" for name in self.columns)
             + "</tr>"
             for row in self.rows
         )
