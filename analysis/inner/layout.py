@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +19,10 @@ from analysis.spec import InnerLoop, Reduction
 def by_chunk(tokens: Float[Tensor, "*batch T X"], size: int) -> Float[Tensor, "*batch N L X"]:
     """Cut the tokens into chunks of `size`, zeros behind the last token."""
     count = -(-tokens.shape[-2] // size)
-    padded = F.pad(tokens, (0, 0, 0, count * size - tokens.shape[-2]))
+    missing = count * size - tokens.shape[-2]
+    padded = (
+        F.pad(tokens, (0, 0, 0, missing)) if missing else tokens
+    )  # padding by nothing would copy the sequence
     return padded.reshape(*tokens.shape[:-2], count, size, tokens.shape[-1])
 
 
@@ -62,20 +66,23 @@ def chunked_updates(spec: InnerLoop, inputs: Inputs) -> ChunkedUpdates:
         counts = weight.new_full((len(sizes), 1, 1), sizes[0])
         counts[-1] = sizes[-1]
         weight = weight / counts
-    gates = [updating.tokens(piece.start, piece.stop) for piece in pieces]
+
+    def each(of: Callable[[Inputs], Tensor | float]) -> Float[Tensor, "B H N 1 1"]:
+        first = of(updating.tokens(0, sizes[0]))
+        if not isinstance(first, Tensor):  # a constant, the same for every chunk
+            return (ones[:, :, :1] * first).unsqueeze(2).expand(-1, -1, len(pieces), -1, -1)
+        rest = [of(updating.tokens(piece.start, piece.stop)) * ones[:, :, :1] for piece in pieces[1:]]
+        return torch.stack([first * ones[:, :, :1], *rest], 2)
+
     return ChunkedUpdates(
         k=by_chunk(updating.k, sizes[0]),
         v=by_chunk(updating.v, sizes[0]),
         weight=weight,
-        decay=_stack([momentum_gate(spec, piece) for piece in gates], ones),
-        factor=_stack([outside_rates(spec, piece)[last] for piece in gates], ones),
+        decay=each(lambda piece: momentum_gate(spec, piece)),
+        factor=each(lambda piece: outside_rates(spec, piece)[last]),
         sizes=sizes,
         updates=sum(piece.updates for piece in pieces),
     )
-
-
-def _stack(scalars: list[Tensor | float], like: Tensor) -> Float[Tensor, "B H N 1 1"]:
-    return torch.stack([like[:, :, :1] * scalar for scalar in scalars], 2)
 
 
 def shared_over_chunks(weights: FastWeights) -> dict[str, Tensor]:

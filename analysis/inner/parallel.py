@@ -17,7 +17,7 @@ from analysis.inner.chunks import num_chunks
 from analysis.inner.layout import ChunkedUpdates, by_chunk, by_token, chunked_updates, shared_over_chunks
 from analysis.inner.networks import gradients, value
 from analysis.inner.recurrent import joint_norm, run_recurrent
-from analysis.inner.scans import affine_prefixes, decayed_sums
+from analysis.inner.scans import affine_prefixes, decayed_sums, running_sums
 from analysis.inner.types import FastWeights, Inputs, Result, State, Trace
 from analysis.inner.updates import apply_transform, column_norms, renormalise, sign, token_losses
 from analysis.spec import InnerLoop, NormMode, Order, QuerySource, ReducibilityClass, reducibility
@@ -94,7 +94,7 @@ def _additive_states(
         :, :, live
     ].repeat_interleave(spec.steps, 2)
     start = weights[last].unsqueeze(2)
-    sums = torch.cat([start, start + sign(spec) * increments.cumsum(2)], 2)[:, :, :: spec.steps]
+    sums = torch.cat([start, start + sign(spec) * running_sums(increments)], 2)[:, :, :: spec.steps]
     momentum = direction[:, :, -1] if spec.momentum is not None and updates.updates else None
     if spec.weight_norm is None:
         return sums, momentum, None, increments

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 
 import torch
 from jaxtyping import Float
@@ -27,6 +28,14 @@ def associative_scan(
         elements = tuple(torch.cat([h, c], dim) for h, c in zip(head, combine(earlier, later), strict=True))
         offset *= 2
     return elements
+
+
+def running_sums(values: Float[Tensor, "*batch N I O"]) -> Float[Tensor, "*batch N I O"]:
+    """S_j = values_0 + ... + values_j for all j."""
+    if values.device.type != "cpu" or torch.compiler.is_compiling():
+        return values.cumsum(-3)
+    # On a processor cumsum walks the strided axis element by element: whole matrices add up many times as fast.
+    return torch.stack(list(accumulate(values.unbind(-3))), -3)
 
 
 def decayed_sums(
