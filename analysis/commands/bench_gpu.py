@@ -39,14 +39,11 @@ def bench_gpu(
         ParameterError: an unknown suite, or no such device.
         StorageError: the folder of the records cannot be written.
     """
-    import torch
-
     from analysis.kernels.cases import Case
     from analysis.speed import jobs as work
 
     suites = chosen(suite)
     _require(device)
-    torch.cuda.set_device(device)
     sizes = {name: value for name, value in (("tokens", tokens), ("chunk", chunk)) if value}
     settings = work.Settings(
         suites=suites,
@@ -97,8 +94,9 @@ def _require(device: str) -> None:
     from analysis.kernels.cases import Case, draw
     from analysis.speed.suites import loop_of
 
+    if ":" in device:
+        torch.cuda.set_device(device)
     case = Case("v6", "parallel", tokens=64, chunk=32, width=16, heads=1)
-    torch.cuda.set_device(device)
     tensors = draw(loop_of(case), case, 0)
     reason = kernels.reason_against(loop_of(case), tensors.q, tensors.k, tensors.v)
     if reason is not None:

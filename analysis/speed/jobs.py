@@ -99,9 +99,12 @@ def _case_job(suite: str, case: Case, settings: Settings, say: Callable[[str], N
 
 
 def _first_call_job(case: Case, settings: Settings) -> Job:
-    inputs = {"first call": asdict(case)}
+    inputs = {"first call": asdict(case), "check_tokens": settings.check_tokens}
     return Job(
-        f"first call of {title(case)}", 35.0, inputs, lambda: first_call_records(case, settings.command)
+        f"first call of {title(case)}",
+        35.0,
+        inputs,
+        lambda: first_call_records(case, settings.command, settings.check_tokens),
     )
 
 
