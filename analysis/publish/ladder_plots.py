@@ -124,7 +124,7 @@ def ladder(records: Sequence[Record], rows: Rows) -> tuple[Figure, Rows]:
         base, bound = by_variant(records, family, "baseline"), margin(records, family)
         if base and bound:
             middle = sum(base) / len(base)
-            axes.axhspan(middle - bound, middle + bound, color=RULE, alpha=0.5, linewidth=0)
+            axes.axhspan(middle - bound, middle + bound, color=RULE, linewidth=0, zorder=0)
         frozen = by_variant(records, family, "frozen")
         if frozen:
             axes.axhline(sum(frozen) / len(frozen), color=INK, linewidth=0.8, linestyle=":")

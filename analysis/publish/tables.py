@@ -12,6 +12,7 @@ _CELL = re.compile(r"<(t[hd])\b([^>]*)>(.*?)</\1>", re.DOTALL)
 _NUMBER = re.compile(r"[-+−±]?(\d[\d,]*\.?\d*|\.\d+)(e[-+]?\d+)?\s*%?", re.IGNORECASE)
 _BLANK = {"", "—", "–", "-", "nan", "none", "n/a"}
 WIDE = 8  # columns; wider tables are set smaller on paper
+LONG = 12  # rows; longer tables may go on over the page
 
 
 def set_tables(content: str) -> str:
@@ -48,8 +49,9 @@ def _one_head(table: str) -> str:
 
 
 def _boxed(table: str) -> str:
-    columns = max((len(_CELL.findall(row)) for row in _ROW.findall(table)), default=0)
-    kind = "scroll wide" if columns > WIDE else "scroll"
+    rows = _ROW.findall(table)
+    columns = max((len(_CELL.findall(row)) for row in rows), default=0)
+    kind = "scroll" + " wide" * (columns > WIDE) + " long" * (len(rows) > LONG)
     return f'<div class="{kind}" role="region" aria-label="Table" tabindex="0">{table}</div>'
 
 
