@@ -18,6 +18,7 @@ STANDARD = {"tokens": 32768, "chunk": 2048, "width": 384, "heads": 4, "batch": 1
 """The shape of the paper's layer, at which the ladder is measured."""
 REDUCIBLE = ("v2", "v3", "v4", "v5", "v6")
 FORMS = ("recurrent", "parallel")
+RUNG_NAMES = {rung.key: rung.name for rung in RUNGS}
 TRAINED = ("baseline", "v2")
 """The two variants of Figure 4."""
 
@@ -139,7 +140,10 @@ def comparison_table(records: Sequence[Record], passes: str = "forward") -> Any:
         for form in FORMS
         if (found := one_time(times, rung.key, form)) is not None
     ]
-    return pd.DataFrame(rows).set_index(["rung", "form"]) if rows else None
+    if not rows:
+        return None
+    table = pd.DataFrame(rows).set_index(["rung", "form"])
+    return table.loc[:, (table != "").any()]
 
 
 OTHERS = ("torch.compile", "flash-linear-attention")
@@ -148,9 +152,9 @@ OTHERS = ("torch.compile", "flash-linear-attention")
 def _compared(records: Sequence[Record], ours: Record) -> dict[str, str]:
     extra = ours.extra
     row = {
-        "rung": ours.parameters["variant"],
+        "rung": RUNG_NAMES[ours.parameters["variant"]],
         "form": ours.parameters["form"],
-        "ms": f"{ours.value:.3f} [{min(extra['samples']):.3f}, {max(extra['samples']):.3f}]",
+        "ms [fastest, slowest]": f"{ours.value:.3f} [{min(extra['samples']):.3f}, {max(extra['samples']):.3f}]",
         "floor (ms)": f"{extra['floor_ms']:.3f}" if "floor_ms" in extra else "",
         "achieved": f"{extra['achieved']:.0%}" if "achieved" in extra else "",
         "peak (GiB)": f"{extra['peak_gib']:.2f}",
@@ -160,8 +164,6 @@ def _compared(records: Sequence[Record], ours: Record) -> dict[str, str]:
         other = rival(records, ours, name)
         row[f"{name} (ms)"] = "" if other is None else f"{other.value:.3f}"
         row[f"times {name}"] = "" if other is None else str(ratio(other, ours))
-    if not any(row[f"{OTHERS[1]} (ms)"]):
-        del row[f"{OTHERS[1]} (ms)"], row[f"times {OTHERS[1]}"]
     return row
 
 
@@ -173,7 +175,7 @@ def first_call_table(records: Sequence[Record]) -> Any:
     cases = dict.fromkeys((r.parameters["variant"], r.parameters["form"]) for r in found)
     rows = []
     for variant, form in sorted(cases):
-        row = {"rung": variant, "form": form}
+        row = {"rung": RUNG_NAMES[variant], "form": form}
         for cache in ("empty", "filled"):
             mine = select(found, parameters={"variant": variant, "form": form, "cache": cache})
             row[f"{cache} cache (s)"] = f"{mine[0].value:.2f}" if mine else ""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.publish import published
-from analysis.publish.ladder_plots import NAMES
 from analysis.publish.marks import mark_rows
 from analysis.publish.plots import Rows
 from analysis.publish.speed import (
     FORMS,
     REDUCIBLE,
+    RUNG_NAMES,
     STANDARD,
     TRAINED,
     Ratio,
@@ -78,7 +78,7 @@ def _logarithmic(axes: Axes) -> None:
     from matplotlib.ticker import LogFormatter
 
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(LogFormatter())
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
 
 
@@ -89,7 +89,7 @@ def _speeds(axes: Axes, values: dict[str, float], rows: Rows, name: str, style: 
     (line,) = axes.plot(places, list(values.values()), **style | {"label": name})
     mark_rows(line, len(rows), len(rows) + len(values))
     rows += [
-        {"quantity": SPEED, "series": name, "rung": NAMES[rung], "value": value}
+        {"quantity": SPEED, "series": name, "rung": RUNG_NAMES[rung], "value": value}
         for rung, value in values.items()
     ]
 
@@ -105,7 +105,7 @@ def _ratios(axes: Axes, found: dict[str, Ratio], rows: Rows, name: str, style: d
     )
     mark_rows(drawn, len(rows), len(rows) + len(found))
     rows += [
-        {"quantity": "parallel / recurrent", "series": name, "rung": NAMES[rung], "value": one.value}
+        {"quantity": "parallel / recurrent", "series": name, "rung": RUNG_NAMES[rung], "value": one.value}
         | {"low": one.low, "high": one.high}
         for rung, one in found.items()
     ]
@@ -149,7 +149,7 @@ def swept(records: Sequence[Record], axis: str) -> list[Record]:
 
 
 def _swept_row(record: Record, axis: str, quantity: str, value: float) -> dict[str, Any]:
-    named = {"rung": NAMES[record.parameters["variant"]], "form": record.parameters["form"]}
+    named = {"rung": RUNG_NAMES[record.parameters["variant"]], "form": record.parameters["form"]}
     return named | {axis: record.parameters[axis], "quantity": quantity, "value": value, "ms": record.value}
 
 
@@ -168,7 +168,7 @@ def achieved(records: Sequence[Record]) -> tuple[Figure, Rows]:
             mark_rows(bar, len(rows), len(rows) + 1)
             rows.append(
                 {
-                    "rung": NAMES[record.parameters["variant"]],
+                    "rung": RUNG_NAMES[record.parameters["variant"]],
                     "form": form,
                     "achieved": record.extra["achieved"],
                     "floor (ms)": record.extra["floor_ms"],
@@ -215,7 +215,7 @@ def _step(axes: Axes, place: int, record: Record, rows: Rows) -> None:
     )
     mark_rows(bars[0], len(rows), len(rows) + 1)
     rows.append(
-        {"quantity": "ms per training step", "variant": NAMES[variant], "value": record.value}
+        {"quantity": "ms per training step", "variant": RUNG_NAMES[variant], "value": record.value}
         | {"low": low, "high": high}
     )
 
@@ -233,12 +233,14 @@ def trained(records: Sequence[Record]) -> list[Record]:
 
 
 def _curve(axes: Axes, record: Record, rows: Rows) -> None:
+    """Draw one run; the first of a variant names it in the legend."""
     variant, curve = record.parameters["variant"], record.extra["curve"]
-    name = f"{NAMES[variant]}, seed {record.seeds[0]}, {record.parameters['training_steps']} steps"
-    style = look(variant).line() | {"label": name, "marker": "", "linewidth": 1.0}
+    name = f"{RUNG_NAMES[variant]}, {record.parameters['training_steps']} steps"
+    is_first = name not in axes.get_legend_handles_labels()[1]
+    style = look(variant).line() | {"label": name if is_first else None, "marker": "", "linewidth": 0.9}
     (line,) = axes.plot(curve["steps"], curve["outer_loss"], **style)
     mark_rows(line, len(rows), len(rows) + len(curve["steps"]))
     rows += [
-        {"quantity": "training loss", "variant": name, "step": step, "value": value}
+        {"quantity": "training loss", "variant": name, "seed": record.seeds[0], "step": step, "value": value}
         for step, value in zip(curve["steps"], curve["outer_loss"], strict=True)
     ]

@@ -63,7 +63,7 @@ def times(spec: InnerLoop, case: Case, backends: Sequence[str], repeats: int) ->
     return found
 
 
-def compare(case: Case = SMALL, *, repeats: int = 15) -> tuple[Record, ...]:
+def compare(case: Case = SMALL, *, repeats: int = 25) -> tuple[Record, ...]:
     """Return the records of both forms on every rung that has a parallel one; sizes are those of `case`, forward in float32.
 
     Raises:
