@@ -18,6 +18,7 @@ from analysis.models.host import EditedHost
 from analysis.spec import Family
 
 Made = TypeVar("Made")
+LIGHT = 4  # inner steps up to which the first look is at all examples that a panel starts with
 
 
 class Gallery:
@@ -30,10 +31,14 @@ class Gallery:
         self._visited: dict[int, list[Outcome]] = {}
 
     def stages(self, choice: Choice) -> tuple[int, ...]:
-        """Return on how many examples to measure, in turn: many examples come after a first look at few."""
+        """Return on how many examples to measure, in turn: a heavy edit, or many examples, come after a first look at few."""
+        edited = choice.apply(self.bench.host)
+        if self._outcome_key(edited, choice.samples) in self._results:
+            return (choice.samples,)
         _, few, _ = self.bench.limits
-        known = self._outcome_key(choice.apply(self.bench.host), choice.samples) in self._results
-        return (choice.samples,) if known or choice.samples <= few else (few, choice.samples)
+        steps = max((loop.steps for loop in edited.loops.values() if loop.moving), default=0)
+        first = max(few * LIGHT // max(steps, LIGHT), 1)
+        return tuple(sorted({min(first, choice.samples), min(few, choice.samples), choice.samples}))
 
     def view(self, name: str, choice: Choice, wanted: Wanted) -> str:
         """Return one view as HTML.

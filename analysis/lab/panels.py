@@ -121,12 +121,14 @@ class Panel:
         start = time.perf_counter()
         gallery = self._gallery(request.subject)
         for samples in gallery.stages(request):
-            choice = replace(request, samples=samples)
+            choice, last = replace(request, samples=samples), samples == request.samples
             for name, view in self.views.items():  # each as soon as it is there: the numbers come first
+                if name == "chart" and not last:
+                    continue  # it compares edits on the same examples
                 content = gallery.view(name, choice, wanted)
                 if wanted():
                     view.value = content
-            if samples < request.samples and wanted():
+            if not last and wanted():
                 self._say(
                     "running", f"{samples} of {request.samples} examples so far, the others are running …"
                 )

@@ -51,10 +51,9 @@ def summary(edited: EditedHost, outcome: Outcome, trained: Outcome, samples: int
     style = "border-collapse:collapse;font-size:inherit;line-height:1.7;font-variant-numeric:tabular-nums"
     head = f"<thead><tr><td></td>{head}</tr></thead>"
     table = f"<div style='overflow-x:auto'><table style='{style}'>{head}<tbody>{body}</tbody></table></div>"
-    note = (
-        f"Run with {html.escape(edited.difference())}. {samples} examples, 95 % bootstrap interval over them: a first look, "
-        "not a measurement."
-    )
+    changed = edited.difference()
+    run = "Run as trained" if changed.startswith("none") else f"Run with {html.escape(changed)}"
+    note = f"{run}. {samples} examples, 95 % bootstrap interval over them: a first look, not a measurement."
     return titled("Metrics", note, table)
 
 

@@ -12,11 +12,13 @@ def test_many_examples_come_after_a_first_look_at_few(open_panel, studied, monke
     monkeypatch.setattr(Bench, "limits", property(lambda self: (self.size, 2, 2)))
     shown = []
     panel.views["summary"].observe(lambda change: shown.append(change["new"]), "value")
-    panel.controls.steps.value = 4
-    settle(panel)
-    counts = [re.search(r"(\d+) examples", text).group(1) for text in shown]
     most = str(panel.controls.samples.value)
-    assert counts == ["2", most] and int(most) > 2
+    for steps, expected in ((4, ["2", most]), (8, ["1", "2", most])):
+        shown.clear()
+        panel.controls.steps.value = steps
+        settle(panel)
+        assert [re.search(r"(\d+) examples", text).group(1) for text in shown] == expected
+    assert int(most) > 2
     assert gallery.stages(panel.controls.choice()) == (int(most),), "seen before, shown at once"
 
 

@@ -46,7 +46,7 @@ def test_an_unknown_question_is_refused_even_where_no_panel_is_shown(studied, mo
 def test_moving_the_steps_changes_the_views(open_panel, studied, family):
     panel = open_panel("steps", {family: studied[family]})
     assert "panel-ready" in panel.status.value, panel.status.value
-    assert "run as trained" in panel.views["summary"].value
+    assert "Run as trained" in panel.views["summary"].value
     before = {name: view.value for name, view in panel.views.items()}
     panel.controls.steps.value = 3
     assert "running" in panel.status.value or "ready" in panel.status.value
@@ -117,7 +117,7 @@ def test_rungs_that_need_other_parameters_are_greyed_with_the_reason(open_panel,
     assert "trained: all -&gt; last; weight_norm" in panel.views["summary"].value
     panel.controls.reset.click()
     settle(panel)
-    assert "run as trained" in panel.views["summary"].value and buttons["baseline"].value
+    assert "Run as trained" in panel.views["summary"].value and buttons["baseline"].value
 
 
 def test_every_question_has_its_views(open_panel, studied):
