@@ -117,4 +117,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_PACKAGES})
+    return sorted(
+        {*__all__, *_PACKAGES, "__version__"}
+    )  # what a reader may use, without the imports of this file

@@ -12,7 +12,7 @@ from analysis.models.host import EditedHost, Host
 from analysis.probes import distributions, paradoxes
 from analysis.probes.subjects import Subject, subjects
 from analysis.probes.task import Task, evaluation_task
-from analysis.records import Record, Store
+from analysis.records import Record, RecordTable, Store
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ def run(
     data: Path | str | None = None,
     store: Store | None = None,
     **parameters: Any,
-) -> tuple[Record, ...]:
-    """Put one question to a host and return its records.
+) -> RecordTable:
+    """Put one question to a host and return its records, which show themselves as a table.
 
     Raises:
         ParameterError: unknown probe or parameter, with the nearest known one.
@@ -70,7 +70,7 @@ def run(
                 f"probe {name!r} takes {known}, received {given!r}{closest(given, ('samples', *probe.parameters))}."
             )
     task = evaluation_task(host, samples, data)
-    return probe.run(host, task, store=store, **parameters)
+    return RecordTable(probe.run(host, task, store=store, **parameters))
 
 
 __all__ = ["PROBES", "Probe", "Subject", "Task", "evaluation_task", "run", "subjects"]

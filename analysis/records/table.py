@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.records.record import Record, difference
 
@@ -59,19 +59,26 @@ def format_value(record: Record) -> str:
     return f"{text} {record.unit}".rstrip() + (" (diverged)" if record.diverged else "")
 
 
-class RecordTable:
+class RecordTable(tuple[Record, ...]):
     """Records as a table that JupyterLab and the report show; every row says whether it was measured or published."""
 
-    def __init__(self, records: Iterable[Record]) -> None:
-        self.records = tuple(records)
+    __slots__ = ()
 
-    def __len__(self) -> int:
-        return len(self.records)
+    def __new__(cls, records: Iterable[Record] = ()) -> RecordTable:
+        """Take the records in their order."""
+        return super().__new__(cls, records)
+
+    def __repr__(self) -> str:
+        """Return one line per record: question, metric, value with its interval, what was changed at run time."""
+        return "\n".join("  ".join(_row(record)[1:4] + _row(record)[5:6]) for record in self) or "no records"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))  # IPython would print a tuple item by item
 
     def _repr_html_(self) -> str:
         head = ("", "question", "metric", "value", "seeds", "changed at run time", "where")
         rows = ["".join(f"<th scope='col'>{name}</th>" for name in head)]
-        rows += ["".join(f"<td>{html.escape(text)}</td>" for text in _row(record)) for record in self.records]
+        rows += ["".join(f"<td>{html.escape(text)}</td>" for text in _row(record)) for record in self]
         return "<table class='records'>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
 
 

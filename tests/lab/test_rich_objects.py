@@ -13,9 +13,12 @@ from analysis.paths import ROOT
 from analysis.spec import Family, InnerLoop, difference
 from tests.lab.conftest import random_host
 
-FIVE_LINES = re.search(
-    r"```python\n(.*?)```", (ROOT / "docs" / "notebook-use.md").read_text(encoding="utf-8"), re.DOTALL
-).group(1)
+
+def first_code(page):
+    return re.search(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL).group(1)
+
+
+FIVE_LINES = first_code("README.md")
 
 
 def text(html):
@@ -51,7 +54,7 @@ def test_an_evaluation_shows_value_interval_and_definition(studied):
 
 def test_the_five_lines_run_in_a_fresh_notebook(tmp_path):
     lines = FIVE_LINES.strip().splitlines()
-    assert len(lines) == 5
+    assert len(lines) == 5 and first_code("docs/notebook-use.md") == FIVE_LINES
     save(random_host(Family.VITTT), tmp_path / "checkpoints" / "vittt-baseline-s0")
     cells = [
         nbformat.v4.new_code_cell(text)
@@ -93,3 +96,29 @@ def test_figures_of_a_comparison_show_in_a_notebook(studied, store):
     data, _ = DisplayFormatter().format(both)
     assert "text/html" in data and "as trained" in data["text/plain"]
     assert nbformat.v4.new_output("display_data", data={"text/html": data["text/html"]})
+
+
+def test_records_of_a_probe_show_themselves_as_a_table_and_stay_a_tuple(studied, store):
+    host = studied["vittt"].host
+    rows = analysis.probe("evaluation", host.edit(steps=2), samples=4, store=store)
+    from IPython.core.formatters import DisplayFormatter
+
+    data, _ = DisplayFormatter().format(rows)
+    assert isinstance(rows, tuple) and len(rows) == data["text/html"].count("<tr><td>") > 1
+    first = data["text/plain"].splitlines()[0]
+    assert first.startswith(f"evaluation  {rows[0].metric}  {rows[0].value:.4g}") and "steps: 1 -> 2" in first
+
+
+def test_completion_offers_what_a_reader_may_use():
+    from IPython.core.completer import provisionalcompleter
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    shell.user_ns |= {"analysis": analysis, "spec": InnerLoop()}
+    with provisionalcompleter():
+        offered = {
+            text: {found.text for found in shell.Completer.completions(text, len(text))}
+            for text in ("analysis.", "spec.", "analysis.Direction.")
+        }
+    assert {"load", "compare", "probe", "lab"} <= offered["analysis."] and "Any" not in offered["analysis."]
+    assert {"steps", "edit", "direction"} <= offered["spec."] and {"ASCENT"} <= offered["analysis.Direction."]

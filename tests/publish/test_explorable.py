@@ -154,7 +154,7 @@ def test_the_slider_reads_the_curves_at_a_number_of_steps(page):
     slider.focus()
     page.keyboard.press("ArrowRight")
     assert said.inner_text().split("\n") == [
-        "inner steps = 2", "ViTTT, inner loss after: 1 [0.5, 1.5]", "ViTTT, top1: 12.25 [11.75, 12.75]",
+        "inner steps = 2", "ViTTT, inner loss after: 1 [0.5, 1.5]", "ViTTT, top-1: 12.25 [11.75, 12.75]",
     ]  # fmt: skip
     assert page.locator("#fig-steps .rings circle").count() == 2
 

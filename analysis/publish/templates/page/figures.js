@@ -3,6 +3,9 @@
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const HIDDEN = new Set(["x", "y", "low", "high"]);
+  const NAMES = { psnr: "PSNR", top1: "top-1", lact_lm: "LaCT-LM", lact_nvs: "LaCT-NVS", vittt: "ViTTT", v1: "Variant 1", v2: "Variant 2",
+    v3: "Variant 3", v4: "Variant 4", v5: "Variant 5", v6: "Variant 6" };
+  const named = (text) => NAMES[text] ?? text.replace(/_/g, " ");
 
   const parseCsv = (text) => {
     const rows = [[]];
@@ -63,7 +66,7 @@
       return head.map((name, i) => {
         const text = rows[row][i];
         if (HIDDEN.has(name) || !text) return "";
-        return text.startsWith(`${name} `) ? text : `${name} ${tidy(text)}`;
+        return text.startsWith(`${name} `) ? text : `${name} ${named(tidy(text))}`;
       }).filter(Boolean);
     }
     ring(points) {
@@ -142,7 +145,7 @@
     input.value = Math.max(values.indexOf("1"), 0);
     const at = (row, title) => { const i = head.indexOf(title); return i < 0 ? "" : row[i]; };
     const line = (row) => {
-      const words = head.map((title, i) => (i === column || isNaN(row[i]) === false || !row[i] ? "" : row[i].replace(/_/g, " "))).filter(Boolean);
+      const words = head.map((title, i) => (i === column || isNaN(row[i]) === false || !row[i] ? "" : named(row[i]))).filter(Boolean);
       const span = at(row, "low") && at(row, "high") ? ` [${tidy(at(row, "low"))}, ${tidy(at(row, "high"))}]` : "";
       return `${words.join(", ")}: ${tidy(at(row, "value"))}${span}`;
     };
