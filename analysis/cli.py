@@ -19,7 +19,6 @@ from analysis.commands.options import (
     BestDevice,
     Budget,
     Checkpoint,
-    CheckTokens,
     Chunk,
     Compilers,
     Corpus,
@@ -159,14 +158,13 @@ def bench(
     suite: Suite = None,
     budget: Budget = None,
     store: Records = None,
-    check_tokens: CheckTokens = None,
     jobs: Compilers = 0,
     corpus: Corpus = None,
 ) -> None:
     """Measure speed, each shape only after it agrees with float64: the kernels on a CUDA device, else the backends."""
     from analysis.commands import bench as verb
 
-    choice = verb.Choice(device, tokens, chunk, suite, budget, store, check_tokens, jobs, corpus)
+    choice = verb.Choice(device, tokens, chunk, suite, budget, store, jobs, corpus)
     raise typer.Exit(verb.run(choice))
 
 

@@ -21,7 +21,6 @@ class Choice:
     suite: str | None = None
     budget: float | None = None
     records: Path | None = None
-    check_tokens: int | None = None
     jobs: int = 0
     corpus: Path | None = None
 
@@ -32,7 +31,6 @@ class Choice:
             "--suite": self.suite,
             "--budget": self.budget,
             "--records": self.records,
-            "--check-tokens": self.check_tokens,
             "--jobs": self.jobs or None,
             "--corpus": self.corpus,
         }
@@ -60,7 +58,6 @@ def run(choice: Choice) -> int:
             chunk=choice.chunk,
             budget=choice.budget,
             records=choice.records,
-            check_tokens=choice.check_tokens,
             jobs=choice.jobs,
             corpus=choice.corpus,
         )

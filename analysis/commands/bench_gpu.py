@@ -28,7 +28,6 @@ def bench_gpu(
     chunk: int | None = None,
     budget: float | None = None,
     records: Path | None = None,
-    check_tokens: int | None = None,
     jobs: int = 0,
     corpus: Path | None = None,
     share: str = "",
@@ -48,7 +47,6 @@ def bench_gpu(
     settings = work.Settings(
         suites=suites,
         base=replace(Case("baseline", "recurrent"), **sizes),  # type: ignore[arg-type]
-        check_tokens=check_tokens,
         corpus=corpus,
         is_prepared=jobs > 0,
     )
@@ -163,8 +161,8 @@ def line(record: Record, ours: Record) -> str:
     if "first_ms" in extra:
         parts.append(f"first call {extra['first_ms'] / 1e3:.2f} s, peak {extra['peak_gib']:.2f} GiB")
         parts.append(f"error {max(extra['errors'].values()):.1e}")
-    if extra.get("checked_tokens", where.get("tokens")) != where.get("tokens"):
-        parts.append(f"held to its limits on {extra['checked_tokens']} tokens")
+    if "errors_of_plain" in extra:
+        parts.append(f"plain arithmetic {max(extra['errors_of_plain'].values()):.1e}")
     if "graph" in extra:
         parts.append(f"loss {extra['first_loss']:.3f} -> {extra['last_loss']:.3f}, {extra['graph']}")
     if record is not ours:
@@ -183,9 +181,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--chunk", type=int)
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="start nothing that would not fit")
     parser.add_argument("--records", type=Path, metavar="FOLDER")
-    parser.add_argument(
-        "--check-tokens", type=int, help="hold the kernels to their limits on a shorter sequence"
-    )
     parser.add_argument("--jobs", type=int, default=0, help="processes that compile everything beforehand")
     parser.add_argument("--corpus", type=Path, help="folder of the exported text, for steps")
     parser.add_argument("--share", default="", help=argparse.SUPPRESS)

@@ -50,12 +50,6 @@ Budget = Annotated[
     float | None,
     typer.Option("--budget", metavar="SECONDS", min=0, help="CUDA: start nothing that would not fit."),
 ]
-CheckTokens = Annotated[
-    int | None,
-    typer.Option(
-        "--check-tokens", min=1, help="CUDA: hold the kernels to their limits on a shorter sequence."
-    ),
-]
 Compilers = Annotated[
     int, typer.Option("--jobs", min=0, help="CUDA: processes that compile everything beforehand.")
 ]

@@ -25,6 +25,13 @@ def truth(spec: InnerLoop, tensors: Tensors) -> tuple[Tensor, Mapping[str, Tenso
     return result.outputs, result.state.fast_weights
 
 
+def plain(spec: InnerLoop, tensors: Tensors) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """Return the same with products in the type of the operands and everything else in float32: torch's mixed precision."""
+    kind, dtype = tensors.q.device.type, tensors.q.dtype
+    with torch.autocast(kind, dtype=dtype, enabled=dtype != torch.float32):
+        return truth(spec, tensors.each(lambda x: x.float()))
+
+
 def compiled(case: Case) -> dict[str, Implementation]:
     """Return the form of a case through torch.compile, every tensor in the operands' type, as one would first write it."""
     dtype = getattr(torch, case.dtype)

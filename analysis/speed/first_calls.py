@@ -8,13 +8,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from analysis.errors import ParameterError
-from analysis.kernels.bench import LIMITS, first_call, run_kernels
+from analysis.kernels.bench import LIMITS, first_call, first_tokens, run_kernels
 from analysis.kernels.cases import Case, draw
 from analysis.records import Record, provenance
 from analysis.speed.comparisons import truth
@@ -26,16 +26,14 @@ CACHES = ("empty", "filled")
 TIMEOUT_SECONDS = 180
 
 
-def first_call_records(case: Case, command: str, check_tokens: int | None = None) -> list[Record]:
+def first_call_records(case: Case, command: str) -> list[Record]:
     """Start two processes after each other on one new cache folder, and return the seconds of each one's first call.
-
-    check_tokens: hold the kernels to their limit on a shorter sequence.
 
     Raises:
         ParameterError: a process failed, or the result of the call disagreed with float64.
     """
     with tempfile.TemporaryDirectory() as cache:
-        found = [_in_new_process(case, cache, check_tokens) for _ in CACHES]
+        found = [_in_new_process(case, cache) for _ in CACHES]
     return [
         Record(
             question=QUESTION,
@@ -50,10 +48,9 @@ def first_call_records(case: Case, command: str, check_tokens: int | None = None
     ]
 
 
-def _in_new_process(case: Case, cache: str, check_tokens: int | None) -> dict[str, float]:
-    words = [json.dumps(asdict(case)), str(min(check_tokens or case.tokens, case.tokens))]
+def _in_new_process(case: Case, cache: str) -> dict[str, float]:
     surroundings = {**os.environ, "TRITON_CACHE_DIR": cache}
-    command = [sys.executable, "-m", "analysis.speed.first_calls", *words]
+    command = [sys.executable, "-m", "analysis.speed.first_calls", json.dumps(asdict(case))]
     try:
         done = subprocess.run(
             command, env=surroundings, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
@@ -77,18 +74,15 @@ def _in_new_process(case: Case, cache: str, check_tokens: int | None) -> dict[st
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Make one call of a case, given as JSON, check it on so many tokens, and write its seconds and its error as JSON."""
+    """Make one call of a case, given as JSON, and write its seconds and the error of its first chunks as JSON."""
     case = Case(**json.loads(arguments[0]))
     spec = loop_of(case)
     tensors = draw(spec, case, seed=97)
     with torch.no_grad():
         found, milliseconds = first_call(lambda: run_kernels(spec, case, tensors))
-        checked = replace(case, tokens=int(arguments[1]))
-        if checked != case:
-            tensors = draw(spec, checked, seed=97)
-            found = run_kernels(spec, checked, tensors)
         exact, _ = truth(spec, tensors.each(lambda x: x.double()))
-        error: Any = (found.outputs.double() - exact).norm() / exact.norm()
+        first, exact = (outputs[:, :, : first_tokens(case)] for outputs in (found.outputs.double(), exact))
+        error: Any = (first - exact).norm() / exact.norm()
     sys.stdout.write(json.dumps({"seconds": milliseconds / 1e3, "error": float(error)}) + "\n")
 
 

@@ -30,19 +30,17 @@ COMPARED = ("ladder", "training")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What to measure: suites, the shape of the ladder, tokens of the check (None: all), the text, and the command's name."""
+    """What to measure: suites, the shape of the ladder, the text, and the command's name."""
 
     suites: tuple[str, ...]
     base: Case
-    check_tokens: int | None = None
     corpus: Path | None = None
     is_prepared: bool = False
 
     @property
     def command(self) -> str:
         """The command that makes these records again."""
-        checked = f" --check-tokens {self.check_tokens}" if self.check_tokens else ""
-        return f"ttt-analysis bench --suite {','.join(self.suites)}{checked}"
+        return f"ttt-analysis bench --suite {','.join(self.suites)}"
 
 
 @functools.cache
@@ -82,29 +80,29 @@ def _case_job(suite: str, case: Case, settings: Settings, say: Callable[[str], N
 
     def take() -> list[Record]:
         spec, notes = loop_of(case), []
-        arguments = (spec, case, comparisons.truth, device_ceilings())
+        arguments = (spec, case, comparisons.truth, comparisons.plain, device_ceilings())
         try:
-            row = measure(*arguments, others, settings.check_tokens)
+            row = measure(*arguments, others)
         except RuntimeError as error:
             if not others:
                 raise
             reason = f"not compared, for what it is compared with fails: {' '.join(str(error).split())[:300]}"
             say(f"{title(case)}\n  {reason}")
             notes.append(reason)
-            row = measure(*arguments, {}, settings.check_tokens)
+            row = measure(*arguments)
         return case_records(case, spec, row, device_ceilings(), settings.command, notes)
 
-    inputs = {"case": asdict(case), "others": list(others), "check_tokens": settings.check_tokens}
+    inputs = {"case": asdict(case), "others": list(others)}
     return Job(title(case), expected_seconds(suite, case, settings.is_prepared), inputs, take)
 
 
 def _first_call_job(case: Case, settings: Settings) -> Job:
-    inputs = {"first call": asdict(case), "check_tokens": settings.check_tokens}
+    inputs = {"first call": asdict(case)}
     return Job(
         f"first call of {title(case)}",
         35.0,
         inputs,
-        lambda: first_call_records(case, settings.command, settings.check_tokens),
+        lambda: first_call_records(case, settings.command),
     )
 
 

@@ -47,7 +47,7 @@ def timed(
     )
 
 
-_OF_THE_KERNELS = ("operations", "bytes", "floor_ms", "achieved", "checked_tokens")
+_OF_THE_KERNELS = ("operations", "bytes", "floor_ms", "achieved")
 
 
 def case_records(
@@ -63,6 +63,7 @@ def case_records(
     for name, timing in row["timings"].items():
         extra: dict[str, Any] = {"errors": row["errors"][name], "first_ms": row["first_ms"][name]}
         if name == "triton":
+            extra["errors_of_plain"] = row["errors"]["plain"]
             extra |= {key: row[key] for key in _OF_THE_KERNELS if key in row} | {"ceilings": dict(ceilings)}
             extra |= {"notes": list(notes)} if notes else {}
         records.append(timed(case, name, spec, timing, device=row["device"], command=command, extra=extra))

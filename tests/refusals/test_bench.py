@@ -13,7 +13,6 @@ from tests.refusals.test_command_line import refused
         ["--suite", "ladder"],
         ["--budget", "5"],
         ["--records", "somewhere"],
-        ["--check-tokens", "8"],
         ["--jobs", "2"],
         ["--corpus", "somewhere"],
     ],
