@@ -33,8 +33,9 @@ def inputs_of(tensors: Tensors) -> Inputs:
 
 
 def refusal(spec: InnerLoop, case: Case, backend: str) -> str | None:
-    """Return why a backend cannot run a loop, or None when it can."""
-    capability = BACKENDS[backend].capability(spec, inputs_of(draw(spec, case, 0, "cpu")))
+    """Return why a backend cannot run a loop in float64, in which it would be checked, or None when it can."""
+    tensors = draw(spec, case, 0, "cpu").each(lambda x: x.double())
+    capability = BACKENDS[backend].capability(spec, inputs_of(tensors))
     return None if capability.is_capable else capability.reason
 
 
