@@ -17,7 +17,10 @@ FEW = 8  # points; a group this small is left as it was drawn
 
 
 def mark_rows(artist: Any, start: int, stop: int) -> None:
-    """Say that an artist's points are the rows start..stop-1 of the table; takes what `scatter` or `errorbar` returns."""
+    """Say that an artist's points are the rows start..stop-1 of the table.
+
+    Takes what `scatter` or `errorbar` returns, a line (with markers or without), or one bar.
+    """
     drawn = artist.lines[0] if hasattr(artist, "lines") and hasattr(artist, "has_yerr") else artist
     drawn.set_gid(f"rows-{start}-{stop}")
 

@@ -143,6 +143,7 @@ _RC: dict[str, Any] = {
     "ytick.major.size": 2.5,
     "xtick.minor.size": 1.5,
     "ytick.minor.size": 1.5,
+    "path.simplify": False,  # a line without markers keeps every point that a reader may ask about
     "lines.linewidth": 1.2,
     "lines.markersize": 4,
     "errorbar.capsize": 2,

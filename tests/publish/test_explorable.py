@@ -10,7 +10,7 @@ from analysis.probes.embedding import Embedding
 from analysis.publish import Caption, plots, save_figure, use_style
 from analysis.publish.executed import Executed
 from analysis.publish.fragments import render
-from analysis.publish.marks import slim
+from analysis.publish.marks import mark_rows, slim
 from analysis.publish.mathematics import Formulas
 from analysis.publish.page import Build, render_page
 from analysis.publish.provenance import STAMP
@@ -50,6 +50,18 @@ def sweep():
     ]
 
 
+def bare():
+    """A line without markers, straight for a while so that a simpler path would lose points, and a bar."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots()
+    heights = [*range(20), 3]
+    (line,) = axes.plot(heights)
+    mark_rows(line, 0, len(heights))
+    mark_rows(axes.bar([25], [7.5])[0], len(heights), len(heights) + 1)
+    return figure, [{"kind": "line", "height": y} for y in heights] + [{"kind": "bar", "height": 7.5}]
+
+
 def notebook():
     use_style()
     caption = Caption(
@@ -58,6 +70,7 @@ def notebook():
     drawn = {
         "tsne": plots.embeddings({"layer 3": {"Q/K": embedding(), "V/O": embedding()}}),
         "steps": plots.step_sweep({"vittt": sweep()}),
+        "bare": bare(),
     }
     cells = [
         nbformat.v4.new_markdown_cell("# Figures"),
@@ -145,6 +158,24 @@ def test_the_keyboard_walks_through_points_and_clouds(page):
     assert tip.inner_text().endswith(f"token {embedding().places[-1][2]}")
     page.keyboard.press("Escape")
     assert tip.is_hidden()
+
+
+@pytest.mark.browser
+def test_a_line_without_markers_and_a_bar_say_what_they_are(page):
+    page.locator("#fig-bare .drawing").focus()
+    tip = page.locator("#fig-bare .tip")
+    page.keyboard.press("Home")  # a bar lies below lines and is drawn before them
+    assert tip.inner_text() == "kind bar, height 7.5"
+    ring, bar = page.evaluate(
+        """() => [".rings circle", "g[id$='rows-21-22'] path"].map((which) => {
+          const box = document.querySelector(`#fig-bare ${which}`).getBoundingClientRect();
+          return [box.x + box.width / 2, box.y, box.height];
+        })"""
+    )
+    assert abs(ring[0] - bar[0]) < 2 and abs(ring[1] + ring[2] / 2 - bar[1]) < 2
+    for key, height in (("ArrowDown", 0), ("End", 3), ("ArrowLeft", 19)):
+        page.keyboard.press(key)
+        assert tip.inner_text() == f"kind line, height {height}"
 
 
 @pytest.mark.browser

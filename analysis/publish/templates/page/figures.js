@@ -33,14 +33,23 @@
   const tidy = (text) => (/^-?\d*\.?\d+(e[-+]?\d+)?$/i.test(text) && !/^-?\d+$/.test(text) ? String(Number(Number(text).toPrecision(4))) : text);
   const slug = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "_").replace(/^_|_$/g, "");
 
+  // Where a group was drawn: its markers; without markers the corners of its line; the top of a bar.
+  const drawnAt = (group, count) => {
+    const marks = [...group.querySelectorAll("use")].map((use) => [use.x.baseVal.value, use.y.baseVal.value]);
+    const path = group.querySelector("path[d]");
+    if (marks.length || !path) return marks;
+    if (count > 1) return [...path.getAttribute("d").matchAll(/[ML]\s*(-?[\d.]+)\s+(-?[\d.]+)/g)].map(([, x, y]) => [Number(x), Number(y)]);
+    const box = path.getBBox();
+    return [[box.x + box.width / 2, box.y]];
+  };
   // [group][k] = {x, y, row} in the coordinates of the SVG
   const readPoints = (figure) => {
     const groups = [];
     for (const group of figure.querySelectorAll('svg g[id*="-rows-"]')) {
       const [start, stop] = group.id.match(/-rows-(\d+)-(\d+)$/).slice(1).map(Number);
-      const uses = [...group.querySelectorAll("use")];
-      if (uses.length !== stop - start) continue; // a point that could not be drawn: nothing can be assigned safely
-      groups.push(uses.map((use, k) => ({ x: use.x.baseVal.value, y: use.y.baseVal.value, row: start + k })));
+      const places = drawnAt(group, stop - start);
+      if (places.length !== stop - start) continue; // a point that could not be drawn: nothing can be assigned safely
+      groups.push(places.map(([x, y], k) => ({ x, y, row: start + k })));
     }
     return groups;
   };
