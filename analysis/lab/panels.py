@@ -22,18 +22,22 @@ from analysis.lab.latest import Latest, Wanted
 from analysis.probes.subjects import Subject
 
 ORDER: dict[str, tuple[str, ...]] = {
+    "overview": ("summary", "chart", "example", "attention"),
     "steps": ("summary", "chart", "example", "attention"),
     "ascent": ("summary", "chart", "example", "attention"),
     "query_to_key": ("summary", "chart", "attention", "example"),
     "distributions": ("distribution", "summary", "attention", "example"),
     "attention": ("attention", "summary", "example"),
+    "ladder": ("summary", "chart", "attention", "example"),
 }
 TITLES = {
+    "overview": "Try it: edit an inner loop",
     "steps": "Try it: more inner steps",
     "ascent": "Try it: climb instead of descend",
     "query_to_key": "Try it: read with keys",
     "distributions": "Try it: where queries, keys, values and outputs lie",
     "attention": "Try it: the inner loop as attention",
+    "ladder": "Try it: down the ladder in a model that was not retrained",
 }
 
 
@@ -47,8 +51,8 @@ class _Opening:
 class Panel:
     """Controls and views around the same benches; shows itself in a notebook.
 
-    question: which views come first, one of steps, ascent, query_to_key, distributions, attention. benches: hosts with
-    their examples by name. Results are kept in memory by edit; the newest request wins; a failure is one sentence.
+    question: which views come first, a key of `ORDER`. benches: hosts with their examples by name. Results are kept in
+    memory by edit; the newest request wins; a failure is one sentence.
     """
 
     def __init__(self, question: str, benches: Mapping[str, Bench | None], data: str = "") -> None:
@@ -172,9 +176,9 @@ class Panel:
 def panel(question: str, studied: Mapping[str, Subject] | None = None, *, data: str = "") -> Panel | None:
     """Return the control panel of a notebook, or None where nobody could use it (see `panels_shown`).
 
-    question: steps, ascent, query_to_key, distributions or attention; decides which views come first. studied: the hosts
-    of the notebook by name, as `analysis.probes.subjects` returns them; shipped checkpoints are offered beside them and
-    loaded when chosen. data: the reader's own data, for checkpoints that are opened by path.
+    question: a key of `ORDER`, decides which views come first. studied: the hosts of the notebook by name, as
+    `analysis.probes.subjects` returns them; shipped checkpoints are offered beside them and loaded when chosen. data: the
+    reader's own data, for checkpoints that are opened by path.
 
     Raises:
         ParameterError: no such question.

@@ -11,6 +11,7 @@ from analysis import lab, paths
 from analysis.errors import ParameterError
 from analysis.lab.edits import Choice, runnable_rungs, short_text
 from analysis.lab.latest import Latest, Superseded
+from analysis.lab.panels import ORDER
 from analysis.models import build, save
 from analysis.probes import Subject, evaluation_task
 from analysis.spec import RUNGS, ConstantRate, Direction, Family, QuerySource, Trained
@@ -121,7 +122,7 @@ def test_rungs_that_need_other_parameters_are_greyed_with_the_reason(open_panel,
 
 
 def test_every_question_has_its_views(open_panel, studied):
-    for question in ("ascent", "query_to_key", "distributions", "attention"):
+    for question in set(ORDER) - {"steps"}:
         panel = open_panel(question, {"vittt": studied["vittt"]})
         assert all(view.value for view in panel.views.values()), question
 
