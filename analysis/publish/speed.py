@@ -49,7 +49,7 @@ def ratio(slow: Record, fast: Record) -> Ratio:
 
 def kernel_times(records: Iterable[Record], **where: Any) -> list[Record]:
     """Return the times of the kernels with these parameters, of the device that has most of them."""
-    asked = {"implementation": KERNELS, "passes": "forward", **where}
+    asked = {"implementation": KERNELS, "passes": "forward", "issuing": "hidden", **where}
     found = select(records, question="throughput", kind="measured", parameters=asked)
     counts = Counter(record.device for record in found)
     if not counts:

@@ -18,7 +18,7 @@ from analysis.kernels.cases import Case, Tensors, draw
 from analysis.records import Record
 from analysis.spec import RUNGS, InnerLoop
 from analysis.speed.comparisons import allow_many_graphs
-from analysis.speed.rows import timed
+from analysis.speed.rows import INCLUDED, timed
 from analysis.speed.suites import forms, loop_of
 
 AGREEMENT = 1e-8
@@ -97,4 +97,6 @@ def _record(case: Case, form: str, spec: InnerLoop, samples: list[float], error:
     }
     extra = {"errors": {"outputs": error}, "threads": torch.get_num_threads()}
     shaped = Case(**(vars(case) | {"form": form}))
-    return timed(shaped, form, spec, timing, device="cpu", command="ttt-analysis bench", extra=extra)
+    return timed(
+        shaped, form, spec, timing, device="cpu", command="ttt-analysis bench", extra=extra, issuing=INCLUDED
+    )

@@ -15,10 +15,15 @@ QUESTION = "throughput"
 METRIC, UNIT = "milliseconds", "ms"
 
 
-def parameters(case: Case, implementation: str) -> dict[str, Any]:
+HIDDEN, INCLUDED = "hidden", "included"
+"""Whether a time holds what the processor takes to issue a call: not behind other work, but on an idle device."""
+
+
+def parameters(case: Case, implementation: str, issuing: str = HIDDEN) -> dict[str, Any]:
     """Return what tells one measured time from another."""
     sizes = {name: value for name, value in asdict(case).items() if name != "rung"}
-    return {"family": Family.LACT_LM.value, "variant": case.rung, **sizes, "implementation": implementation}
+    how = {"implementation": implementation, "issuing": issuing}
+    return {"family": Family.LACT_LM.value, "variant": case.rung, **sizes, **how}
 
 
 def timed(
@@ -30,6 +35,7 @@ def timed(
     device: str,
     command: str,
     extra: Mapping[str, Any],
+    issuing: str = HIDDEN,
 ) -> Record:
     """Return the record of one implementation; `timing` holds its samples, fastest and slowest call, and peak memory."""
     low, high = median_interval(timing["samples"])
@@ -41,7 +47,7 @@ def timed(
         ci_low=low,
         ci_high=high,
         samples=len(timing["samples"]),
-        parameters=parameters(case, implementation),
+        parameters=parameters(case, implementation, issuing),
         **(provenance(device) | {"command": command}),
         extra={**{k: v for k, v in timing.items() if k != "median_ms"}, "loop": describe(spec), **extra},
     )
