@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,28 +114,28 @@ def train(
 
 
 def edited(recipe: Any, values: Mapping[str, Any]) -> Any:
-    """Return a recipe with the named numbers replaced, each by one of the same type.
+    """Return a recipe with the named numbers replaced, each by one of the same type; `data.NAME` is a number of its data.
 
     Raises:
         ParameterError: unknown field, one that is no plain number or text, or a value of another type.
     """
-    plain = [
-        name
-        for name, old in vars(recipe).items()
-        if isinstance(old, int | float | str) and name not in ("name", "variant", "note")
-    ]
+    plain = {name: old for name, old in vars(recipe).items() if name not in ("name", "variant", "note")}
+    plain |= {f"data.{name}": old for name, old in vars(recipe.data).items() if name != "source"}
+    plain = {name: old for name, old in plain.items() if isinstance(old, int | float | str)}
     for name, value in values.items():
         if name not in plain:
             raise ParameterError(
                 f"--set on a recipe knows {', '.join(plain)}; received {name!r}{closest(name, plain)}."
             )
-        kind = type(getattr(recipe, name))
+        kind = type(plain[name])
         fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
         if isinstance(value, bool) or not fits:
-            raise ParameterError(
-                f"--set {name} expects a value like {getattr(recipe, name)!r}, received {value!r}."
-            )
-    return recipe.edit(**values)
+            raise ParameterError(f"--set {name} expects a value like {plain[name]!r}, received {value!r}.")
+        if name.startswith("data.") and isinstance(value, int) and value < 1:
+            raise ParameterError(f"--set {name} expects at least 1, received {value}.")
+    data = {name.removeprefix("data."): value for name, value in values.items() if name.startswith("data.")}
+    fields = {name: value for name, value in values.items() if not name.startswith("data.")}
+    return recipe.edit(data=replace(recipe.data, **data), **fields)
 
 
 def recipes(pattern: str) -> None:

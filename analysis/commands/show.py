@@ -10,30 +10,15 @@ def ladder_table(chunks: int) -> Any:
     """Return Table 2's rungs with, per family, the reducibility class on a sequence of `chunks` chunks."""
     from rich.table import Table
 
-    from analysis.spec import RUNGS, Family, ladder
+    from analysis.spec import LADDER_NOTE, ladder_rows
 
-    table = Table(title=f"The ablation ladder; reducibility for {chunks} chunks")
-    for title in ("rung", "removes", "section", *(family.title for family in Family)):
+    rows = ladder_rows(chunks)
+    table = Table(title=f"The ablation ladder; reducibility for {chunks} chunks", caption=LADDER_NOTE)
+    for title in rows[0]:
         table.add_column(title, overflow="fold")
-    climbed = {family: ladder(family) for family in Family}
-    for rung in RUNGS:
-        cells = []
-        for family in Family:
-            dagger = " †" if family in rung.no_op_for and rung.key != "baseline" else ""
-            cells.append(_classes(climbed[family][rung.key], chunks) + dagger)
-        table.add_row(f"{rung.key} ({rung.name})", rung.removes, rung.section, *cells)
-    table.caption = (
-        "† the edit changes nothing for this family. ViTTT and LaCT-NVS update once, from the whole sequence."
-    )
+    for row in rows:
+        table.add_row(*row.values())
     return table
-
-
-def _classes(loops: Any, chunks: int) -> str:
-    from analysis.spec import reducibility
-
-    # a loop without a chunk size has one chunk however long the sequence is
-    found = [reducibility(loop, 1 if loop.chunk is None else chunks).kind.value for loop in loops.values()]
-    return "; ".join(dict.fromkeys(found))
 
 
 def checkpoint_table(path: Path, weights: str | None, config: Path | None) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
+from tqdm import tqdm
 
 from analysis.data.raycast import FAR, Solids, local_normal, nearest_hit, surface_coordinates
 
@@ -50,7 +51,10 @@ def render(
     device: torch.device | str = "cpu",
     supersample: int = 2,
 ) -> UInt8[Tensor, "S V 3 height width"]:
-    """Render every view of every scene with supersample^2 samples per pixel; the result stays on `device`."""
+    """Render every view of every scene with supersample^2 samples per pixel; the result stays on `device`.
+
+    What takes longer than a moment shows a progress bar on standard error.
+    """
     device = torch.device(device)
     num_scenes, num_views = c2w.shape[:2]
     scenes = torch.arange(num_scenes).repeat_interleave(num_views)
@@ -58,12 +62,15 @@ def render(
     samples = height * width * supersample**2
     step = max(1, SAMPLES_PER_BATCH["cpu" if device.type == "cpu" else "cuda"] // samples)
     images = torch.empty((len(scenes), 3, height, width), dtype=torch.uint8, device=device)
+    bar = tqdm(total=len(scenes), desc=f"rendering {height} x {width}", unit="view", delay=2, mininterval=1)
     for start in range(0, len(scenes), step):
         part = slice(start, start + step)
         origin, direction = _rays(poses[part].to(device), lenses[part].to(device), height, width, supersample)
         colour = shade(world.pick(scenes[part], device), origin, direction)
         colour = colour.view(3, -1, height, supersample, width, supersample).mean((3, 5))
         images[part] = (colour.transpose(0, 1).clamp(0, 1) * 255).round().to(torch.uint8)
+        bar.update(len(poses[part]))
+    bar.close()
     return images.view(num_scenes, num_views, 3, height, width)
 
 

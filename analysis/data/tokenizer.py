@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
 from analysis.data.storage import digest_files, read_bytes
 from analysis.errors import DataError, DependencyError
@@ -39,8 +40,9 @@ class Tokenizer:
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Return the token ids of each text, without special tokens, as uint16 (uint32 for large vocabularies)."""
         kind = np.uint16 if self.size <= 1 << 16 else np.uint32
-        encoded = []
-        for start in range(0, len(texts), BATCH):
+        encoded: list[np.ndarray] = []
+        starts = range(0, len(texts), BATCH)
+        for start in tqdm(starts, desc="tokenising", unit=f" x {BATCH} files", delay=2, mininterval=1):
             try:
                 batch = self._tokenizer.encode_batch_fast(
                     list(texts[start : start + BATCH]), add_special_tokens=False

@@ -8,7 +8,6 @@ The task needs a memory: a sequence of (key, value) pairs, then a key alone; the
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -121,7 +120,7 @@ def recall_task(samples: int = 500, seed: int = 1) -> Task:
             yield {name: tensor[start : start + 100] for name, tensor in examples.items()}
 
     said = f"recall of {PAIRS} pairs, {KEYS} keys, {VALUES} values, {samples} sequences, seed {seed}"
-    return Task("recall", said, hashlib.sha256(said.encode()).hexdigest(), samples, batches)
+    return Task.of("recall", said, batches)
 
 
 def train_recall(steps: int = 400, batch: int = 128, seed: int = 0) -> Recall:

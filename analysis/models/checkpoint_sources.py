@@ -70,7 +70,7 @@ def read_source(
     if not path.exists():
         raise CheckpointError(f"expected a checkpoint at {path}, received nothing there; check the path")
     if path.is_file() and path.suffix == ".safetensors":
-        path = path.parent
+        path = _folder_of(path)
     if path.is_dir():
         pickled = sorted(entry for entry in path.iterdir() if entry.suffix in _PICKLED)
         if (path / MANIFEST_FILE).is_file():
@@ -93,6 +93,17 @@ def read_source(
             f"expected a folder or a .pt, .pth or .safetensors file, received {path.name}; check the path"
         )
     return _read_pickled(path, weights, config)
+
+
+def _folder_of(file: Path) -> Path:
+    """Return the folder of a safetensors file, which must also hold what describes it."""
+    folder = file.parent
+    if not any((folder / name).is_file() for name in (MANIFEST_FILE, "config.json")):
+        raise CheckpointError(
+            f"expected {MANIFEST_FILE} or config.json beside {file}, received neither; a safetensors file names no "
+            "architecture, put its configuration into the same folder"
+        )
+    return folder
 
 
 def _only_model(weights: str | None, path: Path) -> str:

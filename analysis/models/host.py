@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -157,6 +158,17 @@ class Host(nn.Module):
         """
         return EditedHost(self, dict(self.loops)).edit(change, only=only, **fields)
 
+    def __str__(self) -> str:
+        """Return family, checkpoint, size and the inner loops by name; `repr` stays the tree of modules."""
+        name = "" if self.checkpoint is None else f" {self.checkpoint.path.name}"
+        loops = [
+            textwrap.fill(
+                f"inner loop {name}: {describe(loop)}", 100, initial_indent="  ", subsequent_indent="    "
+            )
+            for name, loop in self.loops.items()
+        ] or ["  no inner loop"]
+        return "\n".join([f"{self.family.title}{name}, {self.num_parameters():,} parameters", *loops])
+
     def _repr_html_(self) -> str:
         loops = "".join(
             f"<details><summary>inner loop <code>{name}</code> as trained</summary>{html_table(loop)}</details>"
@@ -170,7 +182,7 @@ class Host(nn.Module):
         return f"<b>{self.family.title}</b>{name}, {self.num_parameters():,} parameters"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class EditedHost:
     """A host run with other inner loops than it was trained with; the same call protocol as `Host`."""
 
@@ -245,8 +257,9 @@ class EditedHost:
         """What the run loops change against the trained ones, in one line."""
         return difference_text(self.trained_loops, self.loops)
 
-    def __str__(self) -> str:
-        return f"{self.family.value} run with {self.difference()}"
+    def __repr__(self) -> str:
+        name = "" if self.host.checkpoint is None else f" {self.host.checkpoint.path.name}"
+        return f"{self.family.title}{name}, run with {self.difference()}"
 
     def _repr_html_(self) -> str:
         return f"<p>{self.host.heading()}; edited:</p>{html_difference(self.trained_loops, self.loops)}"

@@ -16,6 +16,7 @@ from analysis.models.checkpoints import load
 from analysis.probes import paradoxes
 from analysis.probes.distributions import mismatch
 from analysis.probes.measure import variant_of
+from analysis.probes.subjects import Subject
 from analysis.probes.task import evaluation_task
 from analysis.records import Record, Store
 from analysis.spec import Family
@@ -42,6 +43,24 @@ def survey_one(
             rows += probe(host, task, store=store)
         rows += mismatch(host, evaluation_task(host, MISMATCH_SAMPLES[host.family]), store=store)
     return rows
+
+
+def own_records(
+    subject: Subject, steps: Sequence[int] = STEPS, *, data: str = "", store: Store | None = None
+) -> list[Record]:
+    """Put every question that one checkpoint can answer to a subject; the records are those of the notebooks 02 to 05.
+
+    A host without inner loops is evaluated only.
+    """
+    host, task = subject.host, subject.task
+    rows = list(paradoxes.evaluation(host, task, store=store))
+    if not host.loops:
+        return rows
+    rows += paradoxes.inner_steps(host, task, steps, store=store)
+    for probe in (paradoxes.gradient_ascent, paradoxes.query_to_key, paradoxes.feeding):
+        rows += probe(host, task, store=store)
+    few = min(task.samples, MISMATCH_SAMPLES[host.family])
+    return [*rows, *mismatch(host, evaluation_task(host, few, data or None), store=store)]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from analysis.data import image_formats, images, scene_formats, scenes, text, text_files
@@ -22,7 +24,11 @@ CONTEXT = 1024
 
 @dataclass(frozen=True)
 class Task:
-    """Evaluation batches with their provenance; `batches()` starts from the first example each time."""
+    """Evaluation batches with their provenance; `batches()` starts from the first example each time.
+
+    `digest` tells data sets apart in the cache of records: two tasks with one digest share their records. `Task.of` takes it
+    from the tensors.
+    """
 
     name: str
     description: str
@@ -31,6 +37,26 @@ class Task:
     batches: Callable[[], Iterable[Mapping[str, Tensor]]]
     token_bytes: Tensor | None = None
     classes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, description: str, batches: Callable[[], Iterable[Mapping[str, Tensor]]]) -> Task:
+        """Return the task of a reader's own batches, dictionaries of tensors whose first axis counts examples.
+
+        Number of examples and digest are read from the batches, which must be the same at every call.
+
+        Raises:
+            DataError: there is no batch.
+        """
+        total, samples = hashlib.sha256(name.encode()), 0
+        for batch in batches():
+            samples += len(next(iter(batch.values())))
+            for key, tensor in sorted(batch.items()):
+                held = tensor.detach().cpu().contiguous()
+                total.update(f"{key}{held.dtype}{tuple(held.shape)}".encode())
+                total.update(held.reshape(-1).view(torch.uint8).numpy().tobytes())
+        if not samples:
+            raise DataError(f"expected batches of examples for {name!r}, received none; yield at least one.")
+        return cls(name, description, total.hexdigest(), samples, batches)
 
 
 def evaluation_task(

@@ -34,10 +34,21 @@ from analysis.spec.inner_loop import InnerLoop
 from analysis.spec.presentation import describe, difference, difference_text, from_dict, parse_field, to_dict
 from analysis.spec.presets import PRESETS, baseline
 from analysis.spec.reducibility import Reducibility, ReducibilityClass, reducibility
-from analysis.spec.rungs import RUNGS, Rung, climb, equal_rung, ladder, rung
+from analysis.spec.rungs import (
+    LADDER_NOTE,
+    RUNGS,
+    Rung,
+    classes,
+    climb,
+    equal_rung,
+    ladder,
+    ladder_rows,
+    rung,
+)
 
 __all__ = [
     "GLU",
+    "LADDER_NOTE",
     "MLP",
     "PRESETS",
     "RUNGS",
@@ -71,6 +82,7 @@ __all__ = [
     "Trained",
     "WeightNorm",
     "baseline",
+    "classes",
     "climb",
     "describe",
     "difference",
@@ -78,6 +90,7 @@ __all__ = [
     "equal_rung",
     "from_dict",
     "ladder",
+    "ladder_rows",
     "map_loops",
     "parse_family",
     "parse_field",

@@ -18,6 +18,7 @@ from analysis.spec.choices import ConstantRate, DepthwiseConv3x3, Identity, Line
 from analysis.spec.enums import Trained
 from analysis.spec.families import Family, Loops, map_loops
 from analysis.spec.inner_loop import InnerLoop
+from analysis.spec.reducibility import reducibility
 
 
 @dataclass(frozen=True)
@@ -138,3 +139,48 @@ def ladder(family: Family, *, chunk: int = 2048) -> dict[str, Loops]:
     """Return {rung key: loops} for a family, each rung applied on top of the one before."""
     start = presets.baseline(family, chunk=chunk)
     return {step.key: climb(start, family, step.key) for step in RUNGS}
+
+
+LADDER_NOTE = (
+    "† the edit changes nothing for this family. ViTTT and LaCT-NVS as published update once, from the whole sequence, which is "
+    "a single update at every rung; 'in chunks' says what their loop would be on a sequence cut into several chunks."
+)
+
+
+def ladder_rows(num_chunks: int = 4) -> list[dict[str, str]]:
+    """Return Table 2's rungs as rows: key and name, what is removed, section, and per family the reducibility class.
+
+    The language model is classified on a sequence of `num_chunks` chunks; `LADDER_NOTE` explains the cells.
+    """
+    climbed = {family: ladder(family) for family in Family}
+    return [
+        {
+            "rung": f"{step.key} ({step.name})",
+            "removes": step.removes,
+            "section": step.section,
+            **{
+                family.title: classes(climbed[family][step.key], num_chunks)
+                + (" †" if family in step.no_op_for and step is not RUNGS[0] else "")
+                for family in Family
+            },
+        }
+        for step in RUNGS
+    ]
+
+
+def classes(loops: Loops, num_chunks: int) -> str:
+    """Return the reducibility classes of a layer's loops as they run on `num_chunks` chunks.
+
+    A loop without a chunk size reads the whole sequence as one chunk, however long it is; what it would be over several
+    chunks follows behind 'in chunks'.
+    """
+    whole = any(loop.chunk is None for loop in loops.values())
+    as_run = [1 if loop.chunk is None else num_chunks for loop in loops.values()]
+    run = _kinds(loops, as_run)
+    cut = _kinds(loops, [num_chunks] * len(loops))
+    return f"{run}; in chunks: {cut}" if whole and cut != run else run
+
+
+def _kinds(loops: Loops, counts: list[int]) -> str:
+    found = (reducibility(loop, count).kind.value for loop, count in zip(loops.values(), counts, strict=True))
+    return ", ".join(dict.fromkeys(found))

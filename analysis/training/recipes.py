@@ -163,7 +163,7 @@ def find(name: str) -> Recipe:
         known = [*RECIPES, *ALIASES]
         raise ParameterError(
             f"expected a recipe named <family>-<variant> or <family>-<variant>-paper, received {name!r}"
-            f"{closest(name, known)}; analysis.training.recipes.RECIPES lists all names."
+            f"{closest(name, known)}; `ttt-analysis recipes` lists all names."
         )
     recipe = RECIPES[target]
     if target == name:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from analysis.errors import AnalysisError
 from analysis.models import checkpoints, families
@@ -173,10 +174,10 @@ class Run:
         else:
             torch.manual_seed(self.recipe.seed + self.team.rank + self.step)
 
-    def finish(self) -> Evaluation | None:
+    def finish(self, *, progress: bool = False) -> Evaluation | None:
         """Evaluate the weights as they are stored (bfloat16) and write the checkpoint; returns the evaluation.
 
-        Only the leading process does so; the others wait and get None.
+        Only the leading process does so; the others wait and get None. progress: show how many examples are evaluated.
         """
         self.check()
         evaluation = None
@@ -186,7 +187,13 @@ class Run:
                 self.host.backend = "auto"
                 for parameter in self.host.parameters():
                     parameter.copy_(parameter.bfloat16().float())
-                evaluation = evaluate(self.host, self.task.evaluation(), token_bytes=self.task.token_bytes)
+                with tqdm(desc="evaluating", unit=" examples", disable=not progress) as bar:
+                    evaluation = evaluate(
+                        self.host,
+                        self.task.evaluation(),
+                        progress=lambda done: bar.update(done - bar.n),
+                        token_bytes=self.task.token_bytes,
+                    )
                 self._write_checkpoint(evaluation)
             remove_state(self.folder)
         self.team.wait()

@@ -19,6 +19,10 @@ class TextData:
     crops: int = 512
     source: str | None = None
 
+    def summary(self) -> str:
+        """Return what is prepared before the first step, in words."""
+        return f"text in windows of {self.length:,} tokens, {self.crops:,} of them for evaluation"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SceneData:
@@ -33,6 +37,10 @@ class SceneData:
     evaluation_targets: int = 3
     source: str | None = None
 
+    def summary(self) -> str:
+        """Return what is prepared before the first step, in words."""
+        return f"{self.scenes:,} scenes for training and {self.evaluation_scenes:,} for evaluation"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImageData:
@@ -42,6 +50,10 @@ class ImageData:
     size: int = 48
     evaluation_images: int = 4000
     source: str | None = None
+
+    def summary(self) -> str:
+        """Return what is prepared before the first step, in words."""
+        return f"{self.images:,} images for training and {self.evaluation_images:,} for evaluation"
 
 
 Data = TextData | SceneData | ImageData

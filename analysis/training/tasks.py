@@ -56,8 +56,8 @@ def load_task(
     """
     if recipe.data.source is not None and data is None:
         raise DataError(
-            f"expected the folder of {recipe.data.source!r} for {recipe.name}, received none; pass data=FOLDER with "
-            "train and evaluation inside."
+            f"expected the folder of {recipe.data.source!r} for {recipe.name}, received none; pass one with train and "
+            'evaluation inside: --data FOLDER, or TRAIN_ARGS="--data FOLDER" for make (in Python data=FOLDER).'
         )
     if isinstance(recipe.data, TextData):
         return _text(recipe.data, device, corpus, data)

@@ -63,8 +63,11 @@ def train(
     """
     team = join(device)
     folder = Path(folder) if folder is not None else paths.CHECKPOINTS / recipe.folder
-    task = task or load_task(recipe, team.device, corpus, data)
     require_free(folder, recipe)
+    if task is None:
+        if team.leads:
+            LOG.info("%s: preparing %s", recipe.folder, recipe.data.summary() if data is None else data)
+        task = load_task(recipe, team.device, corpus, data)
     run = Run(
         recipe, task, team, folder, graph=graph, compiled=compiled, resume=resume, commit_name=commit_name
     )
@@ -74,7 +77,7 @@ def train(
         total=recipe.steps, initial=run.step, desc=recipe.folder, disable=not (progress and team.leads)
     ) as shown:
         _to_the_end(run, shown, save_seconds)
-    return run.finish()
+    return run.finish(progress=progress)
 
 
 def _to_the_end(run: Run, shown: tqdm[Any], save_seconds: float) -> None:

@@ -78,6 +78,8 @@ def test_fields_are_parsed_and_parameters_left_alone():
         ({"steps": 1.5}, "expects a value like"),
         ({"lr": True}, "expects a value like"),
         ({"config": 3}, "knows"),
+        ({"data.images": 0}, "at least 1"),
+        ({"data.source": "imagenet"}, "knows"),
     ],
 )
 def test_a_recipe_is_edited_by_numbers_of_the_same_type(values, sentence):
@@ -85,6 +87,7 @@ def test_a_recipe_is_edited_by_numbers_of_the_same_type(values, sentence):
 
     recipe = find("vittt-baseline")
     assert edited(recipe, {"steps": 3, "lr": 1}).steps == 3
+    assert edited(recipe, {"data.images": 2000, "steps": 3}).data.images == 2000
     with pytest.raises(ParameterError, match=sentence):
         edited(recipe, values)
 

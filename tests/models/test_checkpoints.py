@@ -219,6 +219,15 @@ def test_paths_that_hold_no_checkpoint(tmp_path, host):
         load(tmp_path)
 
 
+def test_a_safetensors_file_without_a_description_is_named_itself(tmp_path, host):
+    save(host, tmp_path / "own")
+    bare = tmp_path / "bare.safetensors"
+    bare.write_bytes((tmp_path / "own" / "model.safetensors").read_bytes())
+    with pytest.raises(CheckpointError, match=r"beside .*bare\.safetensors, received neither"):
+        inspect(bare)
+    assert inspect(tmp_path / "own" / "model.safetensors").family is host.family
+
+
 def test_another_architecture_is_recognised(tmp_path):
     torch.save({"model": {"conv1.weight": torch.ones(2), "fc.bias": torch.ones(1)}}, tmp_path / "resnet.pth")
     with pytest.raises(CheckpointError, match=r"conv1\.weight"):

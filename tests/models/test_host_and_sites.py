@@ -35,6 +35,9 @@ def test_edit_changes_the_run_and_not_the_host():
     assert edited.trained_loops == host.loops and edited.loops[LOOP].steps == 3
     assert "steps: 1 -> 3" in edited.difference() and "descent -> ascent" in str(edited)
     assert "as trained" in host.edit().difference()
+    assert str(host).splitlines()[0] == f"LaCT-LM, {host.num_parameters():,} parameters"
+    assert f"inner loop {LOOP}: network=" in str(host) and "(layers): ModuleList" not in str(host)
+    assert repr(host).startswith("LaCTLM(") and repr(edited) == str(edited)
     with pytest.raises(dataclasses.FrozenInstanceError):
         edited.loops = {}
 

@@ -5,7 +5,7 @@ import torch
 
 from analysis.errors import DataError, InputError, ParameterError, RecordError
 from analysis.models.sites import Tape
-from analysis.probes import PROBES, evaluation_task, paradoxes, run
+from analysis.probes import PROBES, Subject, Task, evaluation_task, paradoxes, run
 from analysis.probes.measure import measure
 from analysis.records import difference
 from analysis.records.comparison import by_parameter, change, one, task_record
@@ -196,3 +196,25 @@ def test_a_survey_measures_a_checkpoint_folder(language, store, tmp_path):
     assert {row.parameters["variant"] for row in rows} == {"none"}
     assert {row.seeds for row in rows} == {(1,)} and rows[0].parameters["training_steps"] == 5
     assert "by_position" in next(row for row in rows if row.metric == "loss").extra
+
+
+def test_a_task_of_own_batches_has_the_digest_of_its_tensors():
+    def task(factor):
+        return Task.of("mine", "my batches", lambda: [{"x": torch.full((3, 2), factor)}] * 2)
+
+    assert task(1.0).samples == 6 and task(1.0).digest == task(1.0).digest != task(2.0).digest
+    with pytest.raises(DataError, match="received none"):
+        Task.of("mine", "nothing", lambda: [])
+
+
+def test_every_question_to_one_checkpoint_is_served_from_the_store_again(language, store, monkeypatch):
+    from analysis.probes import survey
+
+    host, task = language
+    monkeypatch.setattr(survey, "evaluation_task", lambda host, samples, data: task)
+    rows = survey.own_records(Subject(host, task), (1, 2), store=store)
+    asked = {row.question for row in rows}
+    assert len(asked) == 6 and {row.parameters.get("inner_steps") for row in rows} == {None, 0, 1, 2}
+    assert any(row.metric == "mmd_p_value" for row in rows)
+    monkeypatch.setattr("analysis.probes.measure.evaluate", None)
+    assert survey.own_records(Subject(host, task), (1, 2), store=store) == rows

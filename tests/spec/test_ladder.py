@@ -13,6 +13,7 @@ from analysis.spec import (
     climb,
     equal_rung,
     ladder,
+    ladder_rows,
     reducibility,
     rung,
 )
@@ -84,3 +85,11 @@ def test_a_rung_without_effect_equals_one_with_the_same_loops(family):
         assert source == "baseline" or family not in rung(source).no_op_for
     with pytest.raises(SpecError, match="rung must be one of"):
         equal_rung(family, "v7")
+
+
+def test_the_table_of_rungs_says_how_a_family_runs_and_what_chunks_would_make_of_it():
+    rows = {row["rung"].split()[0]: row for row in ladder_rows(4)}
+    assert rows["baseline"]["LaCT-LM"] == "sequential" and rows["v6"]["LaCT-LM"] == "additive"
+    assert rows["baseline"]["LaCT-NVS"] == "single update; in chunks: sequential"
+    assert rows["v2"]["ViTTT"] == "single update; in chunks: additive per chunk †"
+    assert {row["LaCT-LM"] for row in ladder_rows(1)} == {"single update"}

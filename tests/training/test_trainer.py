@@ -139,8 +139,15 @@ def test_a_graph_is_refused_where_there_is_none_and_never_faked():
         choose_graph("yes", CPU, 1)
 
 
+def test_waiting_is_never_silent(tmp_path, capsys, caplog):
+    caplog.set_level("INFO", logger="analysis.training.trainer")
+    train(toy("vittt-baseline", steps=1), tmp_path / "run", device="cpu")
+    assert "preparing 32 images for training" in caplog.text
+    assert "16 examples" in capsys.readouterr().err
+
+
 def test_a_recipe_with_a_source_needs_its_folder():
-    with pytest.raises(DataError, match="fineweb-edu"):
+    with pytest.raises(DataError, match=r"fineweb-edu.*--data FOLDER"):
         load_task(find("lact_lm-baseline-paper"), CPU)
 
 
