@@ -159,6 +159,12 @@ def _compared(records: Sequence[Record], ours: Record) -> dict[str, str]:
         "achieved": f"{extra['achieved']:.0%}" if "achieved" in extra else "",
         "peak (GiB)": f"{extra['peak_gib']:.2f}",
         "error": f"{max(extra['errors'].values()):.1e}",
+        "of the first chunks": f"{extra['errors']['first outputs']:.1e}"
+        if "first outputs" in extra["errors"]
+        else "",
+        "of plain arithmetic": f"{max(extra['errors_of_plain'].values()):.1e}"
+        if "errors_of_plain" in extra
+        else "",
     }
     for name in OTHERS:
         other = rival(records, ours, name)
