@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from analysis.kernels import feature_adjoints
 from analysis.kernels.plan import Plan
 
 Tensors = dict[str, Tensor]
@@ -24,13 +25,6 @@ def multiply(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.matmul(a, b).float()
 
 
-def silu_curve(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return silu(x), silu'(x) and silu''(x)."""
-    gate = torch.sigmoid(x)
-    slope = gate * (1 + x * (1 - gate))
-    return x * gate, slope, gate * (1 - gate) * (2 + x * (1 - 2 * gate))
-
-
 def read_adjoint(
     plan: Plan, x: Tensor, w: Tensors, d_out: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Tensors]:
@@ -38,12 +32,13 @@ def read_adjoint(
     if plan.network == "linear":
         return multiply(d_out, w["w_out"].mT, dtype), {"w_out": multiply(x.mT, d_out, dtype)}
     a, b = multiply(x, w["w_gate"], dtype), multiply(x, w["w_up"], dtype)
-    swish, slope, _ = silu_curve(a)
-    d_h = multiply(d_out, w["w_out"].mT, dtype)
-    d_w = {"w_out": multiply((swish * b).mT, d_out, dtype)}
-    d_a, d_b = d_h * b * slope, d_h * swish
-    d_w["w_gate"], d_w["w_up"] = multiply(x.mT, d_a, dtype), multiply(x.mT, d_b, dtype)
-    return multiply(d_a, w["w_gate"].mT, dtype) + multiply(d_b, w["w_up"].mT, dtype), d_w
+    found = feature_adjoints.read(a, b, multiply(d_out, w["w_out"].mT, dtype), dtype)
+    d_w = {
+        "w_out": multiply(found.h.mT, d_out, dtype),
+        "w_gate": multiply(x.mT, found.d_a, dtype),
+        "w_up": multiply(x.mT, found.d_b, dtype),
+    }
+    return multiply(found.d_a, w["w_gate"].mT, dtype) + multiply(found.d_b, w["w_up"].mT, dtype), d_w
 
 
 def gradient_adjoint(
@@ -56,31 +51,22 @@ def gradient_adjoint(
         d_v = multiply(k * rate, d_grads["w_out"], dtype)
         return turned * rate, d_v, {"w_out": (turned * k).sum(-1, keepdim=True)}, {}
     a, b = multiply(k, w["w_gate"], dtype), multiply(k, w["w_up"], dtype)
-    swish, slope, bend = silu_curve(a)
-    h = swish * b
-    d_h = multiply(v, d_grads["w_out"].mT, dtype)
-    d_v = multiply(rates["w_out"] * h, d_grads["w_out"], dtype)
-    d_rates = {"w_out": (d_h * h).sum(-1, keepdim=True)}
-    d_h = d_h * rates["w_out"]
-    d_a, d_b = d_h * b * slope, d_h * swish
-    d_k = torch.zeros_like(d_a[..., :0])
-    d_w: Tensors = {}
+    d_h, others = multiply(v, d_grads["w_out"].mT, dtype), None
     if plan.moves_all:
-        r = multiply(v, w["w_out"].mT, dtype)
-        d_u, d_g = multiply(k, d_grads["w_up"], dtype), multiply(k, d_grads["w_gate"], dtype)
-        d_rates["w_up"] = (d_u * r * swish).sum(-1, keepdim=True)
-        d_rates["w_gate"] = (d_g * r * b * slope).sum(-1, keepdim=True)
-        d_u, d_g = d_u * rates["w_up"], d_g * rates["w_gate"]
-        d_k = multiply(rates["w_up"] * r * swish, d_grads["w_up"].mT, dtype)
-        d_k += multiply(rates["w_gate"] * r * b * slope, d_grads["w_gate"].mT, dtype)
-        d_r = d_u * swish + d_g * b * slope
-        d_a = d_a + d_u * r * slope + d_g * r * b * bend
-        d_b = d_b + d_g * r * slope
-        d_v = d_v + multiply(d_r, w["w_out"], dtype)
-        d_w["w_out"] = multiply(d_r.mT, v, dtype)
-    through = multiply(d_a, w["w_gate"].mT, dtype) + multiply(d_b, w["w_up"].mT, dtype)
-    d_w["w_gate"], d_w["w_up"] = multiply(k.mT, d_a, dtype), multiply(k.mT, d_b, dtype)
-    return (d_k + through if plan.moves_all else through), d_v, d_rates, d_w
+        others = tuple(
+            multiply(*pair, dtype)
+            for pair in ((v, w["w_out"].mT), (k, d_grads["w_up"]), (k, d_grads["w_gate"]))
+        )
+    found = feature_adjoints.learn(a, b, d_h, rates, dtype, others)
+    d_k = multiply(found.d_a, w["w_gate"].mT, dtype) + multiply(found.d_b, w["w_up"].mT, dtype)
+    d_v = multiply(found.h, d_grads["w_out"], dtype)
+    d_w = {"w_gate": multiply(k.mT, found.d_a, dtype), "w_up": multiply(k.mT, found.d_b, dtype)}
+    if plan.moves_all:
+        d_k += multiply(found.up, d_grads["w_up"].mT, dtype)
+        d_k += multiply(found.gate, d_grads["w_gate"].mT, dtype)
+        d_v += multiply(found.d_r, w["w_out"], dtype)
+        d_w["w_out"] = multiply(found.d_r.mT, v, dtype)
+    return d_k, d_v, found.d_rates, d_w
 
 
 def transform_adjoint(plan: Plan, d: Tensor, d_change: Tensor, unit_dtype: torch.dtype) -> Tensor:

@@ -12,21 +12,30 @@ SCRIPT = """
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile
 
-    from analysis.kernels import small_matrix_kernels as kernels
+    from analysis.kernels import feature_adjoint_kernels as features
+    from analysis.kernels import small_matrix_kernels as matrices
 
-    constants = dict(STEPS=5, ROWS=64, COLS=64, DTYPE=tl.bfloat16)
-    matrices = {name: "*bf16" for name in ("start", "kept", "upstream", "out")}
-    for kernel in (kernels.iterate_kernel, kernels.adjoint_kernel):
-        signature = {
-            name: "constexpr" if name in constants else matrices.get(name, "*fp32" if name == "coefficients" else "i32")
-            for name in kernel.arg_names
-        }
+    NARROW = {"start", "kept", "upstream", "out"} | {"h", "up", "gate", "d_r"}
+    SIZES = {"rows", "cols", "total", "width"}
+    SMALL = dict(STEPS=5, ROWS=64, COLS=64, DTYPE=tl.bfloat16)
+    WIDE = dict(ROWS=4, BLOCK=512, DTYPE=tl.bfloat16)
+    for kernel, constants in (
+        (matrices.iterate_kernel, SMALL),
+        (matrices.adjoint_kernel, SMALL),
+        (features.read_kernel, WIDE),
+        (features.learn_kernel, WIDE | {"ALL": True}),
+        (features.learn_kernel, WIDE | {"ALL": False}),
+    ):
+        types = {name: "constexpr" for name in constants} | {name: "*bf16" for name in NARROW} | {name: "i32" for name in SIZES}
+        if kernel not in (matrices.iterate_kernel, matrices.adjoint_kernel):
+            types |= {"d_a": "*bf16", "d_b": "*bf16"}
+        signature = {name: types.get(name, "*fp32") for name in kernel.arg_names}
         source = ASTSource(kernel, signature=signature, constexprs=constants)
         assert compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4}).asm["cubin"]
 """
 
 
-def test_small_matrices_compile_for_a_gpu_that_is_not_here(tmp_path):
+def test_kernels_compile_for_a_gpu_that_is_not_here(tmp_path):
     pytest.importorskip("triton.backends.nvidia")
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
     environment.pop("TRITON_INTERPRET", None)
