@@ -10,10 +10,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 REPORT_ARGS ?=
+FIGURES_ARGS ?=
+LAB_ARGS ?=
 PYTEST_ARGS ?=
 TRAIN_ARGS ?=
 BENCH_ARGS ?=
 TORCHRUN ?=
+
+ALLOW_ROOT := $(shell test "$$(id -u)" = 0 && { test -e /.dockerenv || test -e /run/.containerenv || test -n "$$container"; } && echo --allow-root)
 
 # Two processes on two cores: one thread each is faster than two threads that fight.
 export OMP_NUM_THREADS ?= 1
@@ -22,7 +26,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 export JUPYTER_PLATFORM_DIRS := 1
 
-.PHONY: help setup report figures lab train test test-gpu chromium lint format typecheck verify bench clean
+.PHONY: help setup report figures lab train test test-gpu chromium lint format typecheck verify bench clean distclean
 
 help: ## show this list
 	@echo "usage: make TARGET"
@@ -49,13 +53,14 @@ report: $(STAMP) ## run every notebook; write report/index.html, report/report.p
 	@$(BIN)/python -m analysis report --jobs $(JOBS) $(REPORT_ARGS)
 
 figures: $(STAMP) ## draw every figure again by running its notebook
-	@$(BIN)/python -m analysis figures
+	@$(BIN)/python -m analysis figures --fresh $(FIGURES_ARGS)
 
 # One process that a reader waits for: it takes every core, unless OMP_NUM_THREADS was set outside.
-lab: $(STAMP) ## open the notebooks in JupyterLab
-	@$(if $(filter file,$(origin OMP_NUM_THREADS)),env -u OMP_NUM_THREADS )$(BIN)/jupyter lab --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --notebook-dir=notebooks
+# A container's user is root, which JupyterLab refuses unless told; elsewhere it stays refused.
+lab: $(STAMP) ## open the notebooks in JupyterLab (LAB_ARGS="--no-browser --port 9000")
+	@$(if $(filter file,$(origin OMP_NUM_THREADS)),env -u OMP_NUM_THREADS )$(BIN)/jupyter lab $(ALLOW_ROOT) $(LAB_ARGS) --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --notebook-dir=notebooks
 
-train: $(STAMP) ## train one recipe: make train RECIPE=name (TRAIN_ARGS="--data FOLDER", TORCHRUN="--nproc-per-node 8")
+train: $(STAMP) ## train one recipe: make train RECIPE=name (a small one: TRAIN_ARGS="--set steps=300 --set data.images=5000")
 	@test -n "$(RECIPE)" || { echo "error: expected a recipe; run make train RECIPE=name, or see the names with: $(BIN)/ttt-analysis recipes" >&2; exit 2; }
 	@if [ -n "$(TORCHRUN)" ]; then $(BIN)/torchrun $(TORCHRUN) -m analysis train $(RECIPE) $(TRAIN_ARGS); else $(BIN)/python -m analysis train $(RECIPE) $(TRAIN_ARGS); fi
 
@@ -91,7 +96,10 @@ verify: $(STAMP) ## check the paper's theorems in float64
 bench: $(STAMP) ## measure speed after correctness: the kernels on a CUDA device, else the backends (BENCH_ARGS="--suite ladder")
 	@$(BIN)/python -m analysis bench $(BENCH_ARGS)
 
-clean: ## remove generated output and caches (keeps .venv, checkpoints and tracked records)
+clean: ## remove generated output (keeps .venv, checkpoints, tracked records, and the measurements in .cache/records)
 	@git clean -fdXq figures report
-	@rm -rf .cache .pytest_cache .mypy_cache .ruff_cache build *.egg-info
-	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	@rm -rf .cache/executed .cache/run-* .pytest_cache .mypy_cache .ruff_cache build *.egg-info
+	@find . \( -name __pycache__ -o -name .ipynb_checkpoints \) -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean ## also remove .cache with every measurement made here, and .venv
+	@rm -rf .cache $(VENV)

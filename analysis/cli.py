@@ -176,7 +176,7 @@ def figures(
     timeout: Timeout = 1800,
     fresh: Fresh = False,
 ) -> None:
-    """Draw every figure again by running its notebook."""
+    """Draw every figure by running its notebook; what the cache holds is written from there unless --fresh."""
     from analysis.commands import publish
 
     chosen = publish.Selection(

@@ -1,6 +1,7 @@
 """The fixed top-level folders, and the one way to put a file into place; importing this module creates nothing.
 
 The root is the folder above the package (a checkout), or `TTT_ANALYSIS_ROOT` when the package is installed elsewhere.
+`TTT_ANALYSIS_CACHE` and `TTT_ANALYSIS_FIGURES` place those two folders alone; a report elsewhere sets the latter for its kernels.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from analysis.errors import StorageError
 ROOT = Path(os.environ.get("TTT_ANALYSIS_ROOT") or Path(__file__).resolve().parent.parent).absolute()
 NOTEBOOKS = ROOT / "notebooks"
 CHECKPOINTS = ROOT / "checkpoints"
-FIGURES = ROOT / "figures"
+FIGURES = Path(os.environ.get("TTT_ANALYSIS_FIGURES") or ROOT / "figures").absolute()
 REPORT = ROOT / "report"
 RECORDS = REPORT / "records"
 CACHE = Path(os.environ.get("TTT_ANALYSIS_CACHE") or ROOT / ".cache").absolute()

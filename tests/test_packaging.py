@@ -175,7 +175,26 @@ def test_every_make_target_explains_itself():
         "verify",
         "bench",
         "clean",
+        "distclean",
     } <= listed
+
+
+def test_cleaning_keeps_what_was_measured_and_nothing_of_jupyter(tmp_path):
+    (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text(encoding="utf-8"))
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    kept, gone = (
+        tmp_path / ".cache" / "records",
+        (
+            tmp_path / "notebooks" / ".ipynb_checkpoints",
+            tmp_path / ".cache" / "executed",
+        ),
+    )
+    for folder in (kept, *gone, tmp_path / "figures", tmp_path / "report"):
+        folder.mkdir(parents=True)
+    subprocess.run(["make", "-C", str(tmp_path), "clean"], check=True)
+    assert kept.is_dir() and not any(folder.exists() for folder in gone)
+    subprocess.run(["make", "-C", str(tmp_path), "distclean"], check=True)
+    assert not (tmp_path / ".cache").exists()
 
 
 def test_make_refuses_an_old_python_in_one_sentence(tmp_path):

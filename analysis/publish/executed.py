@@ -100,13 +100,18 @@ def load(path: Path, key: str) -> Executed | None:
     return Executed(name=path.stem, folder=path.parent, notebook=notebook, key=key, cached=True)
 
 
-def restore_figures(executed: Executed) -> None:
-    """Write the figure files that a reused notebook carries, where they are missing."""
+def restore_figures(executed: Executed, folder: Path) -> None:
+    """Write the figure files that a reused notebook carries into a folder, where they are missing or another run's."""
     for cell in executed.notebook.cells:
         for output in cell.get("outputs", []):
             figure = output.get("metadata", {}).get("figure")
-            if figure and not (paths.FIGURES / f"{figure['name']}.svg").is_file():
-                png = base64.b64decode(output["data"]["image/png"])
-                write_figure(
-                    figure["name"], output["data"]["image/svg+xml"], png, figure["csv"], paths.FIGURES
-                )
+            if not figure:
+                continue
+            name, svg, text = figure["name"], output["data"]["image/svg+xml"], figure["csv"]
+            carried = {"svg": svg, "csv": text}
+            if not all(_holds(folder / f"{name}.{kind}", content) for kind, content in carried.items()):
+                write_figure(name, svg, base64.b64decode(output["data"]["image/png"]), text, folder)
+
+
+def _holds(file: Path, content: str) -> bool:
+    return file.is_file() and file.read_bytes() == content.encode()

@@ -95,7 +95,7 @@ def _command(executed: Executed) -> str:
         for name, value in changed.items()
     }
     settings = "".join(f" --set {shlex.quote(f'{name}={text}')}" for name, text in written.items())
-    return f"ttt-analysis figures --only {executed.name}{settings}"
+    return f"ttt-analysis figures --only {executed.name} --fresh{settings}"
 
 
 def describe_failure(executed: Executed) -> str:

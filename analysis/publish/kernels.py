@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from analysis import paths
@@ -18,8 +19,11 @@ PANELS_VARIABLE = (
 GRACE_SECONDS = 3.0  # after an interrupt, before a kernel is killed
 
 
-def kernel_environment() -> dict[str, str]:
-    """Return the variables every kernel gets: this package, the same folders, one thread, fixed hashing."""
+def kernel_environment(figures: Path | None = None) -> dict[str, str]:
+    """Return the variables every kernel gets: this package, the same folders, one thread, fixed hashing.
+
+    figures: the folder that figures are written to; None takes the usual one.
+    """
     search = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         "OMP_NUM_THREADS": "1",
@@ -28,6 +32,7 @@ def kernel_environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(search),
         "TTT_ANALYSIS_ROOT": str(paths.ROOT),
         "TTT_ANALYSIS_CACHE": str(paths.CACHE),
+        "TTT_ANALYSIS_FIGURES": str(figures or paths.FIGURES),
         PANELS_VARIABLE: "off",
     }
 

@@ -30,6 +30,7 @@ from analysis.publish.executed import (
 )
 from analysis.publish.kernels import Kernels, environment, kernel_environment
 from analysis.publish.parameters import Parameter, declared, resolve
+from analysis.publish.progress import Progress, progress
 
 FORMAT = 4
 KERNEL = "python3"  # resolves to the running interpreter, whatever kernel the author stored
@@ -108,11 +109,13 @@ def run_notebooks(
     timeout: int = 1800,
     fresh: bool = False,
     extra_inputs: Sequence[Path] = (),
+    figures: Path | None = None,
 ) -> list[Executed]:
     """Run notebooks in parallel threads and return them in order of their names, failed ones included.
 
     `parameters` maps `name` or `notebook.name` to a value; `timeout` is in seconds per cell; `fresh` ignores the
-    cache; `extra_inputs` are further files whose content the results depend on.
+    cache; `extra_inputs` are further files whose content the results depend on; `figures` is the folder that figures are
+    written to, None for the usual one.
 
     Raises ParameterError before anything runs, ReportError for unusable notebooks, KeyboardInterrupt after having
     stopped every kernel and removed every unfinished file.
@@ -124,12 +127,13 @@ def run_notebooks(
     tasks, around = _prepare(find_notebooks(notebooks), parameters or {}, extra_inputs)
     done = {} if fresh else {task.path.stem: found for task in tasks if (found := load(task.path, task.key))}
     waiting = [task for task in tasks if task.path.stem not in done]
-    with _scratch() as scratch, _progress(waiting) as advance, environment(kernel_environment()):
-        done |= _run_all(waiting, around, jobs, timeout, scratch, advance)
+    cells = {task.path.stem: task.cells for task in waiting}
+    with _scratch() as scratch, progress(cells) as shown, environment(kernel_environment(figures)):
+        done |= _run_all(waiting, around, jobs, timeout, scratch, shown)
     results = [done[task.path.stem] for task in tasks]
     for executed in results:
         if executed.cached:
-            restore_figures(executed)
+            restore_figures(executed, figures or paths.FIGURES)
     return results
 
 
@@ -155,7 +159,7 @@ def _prepare(
 
 
 def _run_all(
-    tasks: Sequence[_Task], around: Mapping[str, str], jobs: int, timeout: int, scratch: Path, advance: Any
+    tasks: Sequence[_Task], around: Mapping[str, str], jobs: int, timeout: int, scratch: Path, shown: Progress
 ) -> dict[str, Executed]:
     if not tasks:
         return {}
@@ -164,7 +168,7 @@ def _run_all(
     pool = ThreadPoolExecutor(max_workers=jobs)
     try:
         futures = {
-            pool.submit(_run_one, task, around, timeout, scratch, kernels.manager_class(), advance): task
+            pool.submit(_run_one, task, around, timeout, scratch, kernels.manager_class(), shown): task
             for task in tasks
         }
         for future in as_completed(futures):
@@ -179,10 +183,12 @@ def _run_all(
 
 
 def _run_one(
-    task: _Task, around: Mapping[str, str], timeout: int, scratch: Path, manager_class: type, advance: Any
+    task: _Task, around: Mapping[str, str], timeout: int, scratch: Path, manager_class: type, shown: Progress
 ) -> Executed:
     output, started = scratch / f"{task.path.stem}.ipynb", time.monotonic()
-    problem = _execute(task, output, timeout, manager_class, advance)
+    shown.started(task.path.stem)
+    problem = _execute(task, output, timeout, manager_class, shown)
+    shown.finished(task.path.stem, time.monotonic() - started, problem[0] if problem else "")
     notebook = read_output(output, task.path)
     cell = last_started(notebook)
     forget_run_details(notebook)
@@ -203,7 +209,7 @@ def _run_one(
 
 
 def _execute(
-    task: _Task, output: Path, timeout: int, manager_class: type, advance: Any
+    task: _Task, output: Path, timeout: int, manager_class: type, shown: Progress
 ) -> tuple[str, str] | None:
     """Run one notebook into `output` with papermill; return the name and text of the error that stopped it."""
     try:
@@ -230,7 +236,7 @@ def _execute(
             kernel_manager_class=manager_class,
             resources={"metadata": {"path": str(task.path.parent)}},
             extra_arguments=["--log-level=CRITICAL"],
-            on_cell_executed=lambda **_: advance(task.path.stem),
+            on_cell_executed=lambda **_: shown.advanced(task.path.stem),
         )
     except PapermillExecutionError as error:
         return error.ename, error.evalue
@@ -250,16 +256,3 @@ def _scratch() -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _progress(tasks: Sequence[_Task]) -> Iterator[Any]:
-    """Show one bar per notebook, counted in code cells, when standard error is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
-        rows = {task.path.stem: bars.add_task(task.path.stem, total=task.cells) for task in tasks}
-        yield lambda name: bars.advance(rows[name])

@@ -57,6 +57,8 @@ def build_report(
     The HTML is written in any case; `require_pdf` decides whether a PDF that cannot be made is an error after that.
     When a notebook fails, the others still run, the marked partial report goes to `output/failed/`, and the former stays.
 
+    Figures go to `figures/` beside a report in a folder of its own, and to the repository's for its own report.
+
     Raises ParameterError before anything runs; ReportError naming notebook, cell and cause; DependencyError for a
     required PDF without an engine.
     """
@@ -65,7 +67,13 @@ def build_report(
     with _staging(target) as stage:
         engine, note = _engine(pdf_engine)
         executed = run_notebooks(
-            notebooks, parameters, jobs=jobs, timeout=timeout, fresh=fresh, extra_inputs=extra_inputs
+            notebooks,
+            parameters,
+            jobs=jobs,
+            timeout=timeout,
+            fresh=fresh,
+            extra_inputs=extra_inputs,
+            figures=paths.FIGURES if target == paths.REPORT.resolve() else target / "figures",
         )
         failures = [sentence for entry in executed if (sentence := describe_failure(entry))]
         build = Build(title=title, subtitle=subtitle, line=_line(executed), warning="; ".join(failures))

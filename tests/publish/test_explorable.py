@@ -209,7 +209,7 @@ def test_how_it_was_measured_unfolds_and_paper_shows_it(page):
     assert fold.get_attribute("open") is None
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert "ttt-analysis figures --only 02_steps --set k=7" in fold.inner_text()
+    assert "ttt-analysis figures --only 02_steps --fresh --set k=7" in fold.inner_text()
     assert page.locator("#fig-steps .explore").is_hidden()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -151,3 +152,16 @@ def test_notebooks_that_cannot_be_used_are_refused(project, tmp_path):
     one.write_text("not a notebook")
     with pytest.raises(ReportError, match="expected a notebook"):
         run_notebooks([one])
+
+
+def test_without_a_terminal_every_notebook_says_when_it_starts_and_ends(project, capsys):
+    toys.write(project / "notebooks", "01_square", *SQUARE)
+    toys.write(project / "notebooks", "02_broken", TITLE, toys.code("1 / 0"))
+    run_notebooks(jobs=1)
+    lines = [re.sub(r"\d+ s", "N s", line) for line in capsys.readouterr().err.splitlines()]
+    assert lines == [
+        "01_square: started",
+        "01_square: finished after N s, 1 of 2",
+        "02_broken: started",
+        "02_broken: stopped (ZeroDivisionError) after N s, 2 of 2",
+    ]

@@ -214,3 +214,21 @@ def test_many_formulas_get_ids_of_their_own():
     page = "".join(formulas.inline(rf"\phi_{{{number}}}") for number in range(3))
     check_self_contained(page)
     assert len(set(re.findall(r'id="(tex\d+)-', page))) == 3
+
+
+def test_a_report_elsewhere_keeps_its_figures_beside_it(project, tmp_path):
+    toys.write(project / "notebooks", "00_overview", *toys.OVERVIEW)
+    toys.write(project / "notebooks", "01_method", *toys.METHOD)
+    elsewhere = tmp_path / "elsewhere"
+    for figures in (
+        elsewhere / "figures",
+        elsewhere / "figures",
+        paths.FIGURES,
+    ):  # run, from the cache, the project's own
+        build_report(output=None if figures == paths.FIGURES else elsewhere, pdf_engine="none")
+        drawn = figures / "step-sweep.svg"
+        assert drawn.is_file() and (figures == paths.FIGURES or not paths.FIGURES.exists())
+        content = drawn.read_text()
+        drawn.write_text("of another run")
+        build_report(output=None if figures == paths.FIGURES else elsewhere, pdf_engine="none")
+        assert drawn.read_text() == content
