@@ -8,12 +8,32 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from analysis.publish import published, speed_verdicts, verdicts
+from analysis.publish.mismatch_verdicts import mismatched
+from analysis.publish.retrained_verdicts import ascent_loss, at_least_as_good, equal, worse
+from analysis.publish.step_verdicts import steps
 from analysis.publish.verdicts import Decide, Verdict
 from analysis.records import Record
 from analysis.spec import Family
-from analysis.statistics import interval
+
+ASSUMED, STATED, NOT_SHOWN = "assumed", "stated", "not shown"
+
+
+class Basis(StrEnum):
+    """What the paper offers for a claim about one model."""
+
+    NUMBERS = "with published numbers"
+    FIGURE = "with a published figure"
+    WORDS = "that the paper only states, assumes, or shows for another model"
+
+
+class Origin(StrEnum):
+    """Where the records come from that a table of claims is decided on."""
+
+    RECORDED = "recorded"
+    HERE = "measured in this notebook"
 
 
 @dataclass(frozen=True)
@@ -32,11 +52,19 @@ class Claim:
         """The permanent anchor of the claim in the report."""
         return f"claim-{self.key}"
 
+    @property
+    def basis(self) -> Basis:
+        """Whether the paper printed numbers for this model, drew them, or put it in words."""
+        if self.published in (ASSUMED, STATED, NOT_SHOWN):
+            return Basis.WORDS
+        return Basis.FIGURE if self.published.startswith("Figure") else Basis.NUMBERS
+
 
 def _printed(rows: Iterable[Record], family: Family, variant: str) -> str:
     values = {r.parameters["variant"]: r.value for r in rows if r.parameters["family"] == family.value}
-    unit = published.METRIC[family][1]
-    return f"{values[variant]:.2f} against {values['baseline']:.2f} {unit}"
+    metric, unit = published.METRIC[family]
+    pair = f"{values[variant]:.2f} against {values['baseline']:.2f}"
+    return f"{metric} {pair}" if family is Family.LACT_LM else f"{pair} {unit}"
 
 
 def _of_family(family: Family) -> Iterable[Claim]:
@@ -50,34 +78,28 @@ Row = tuple[str, str, str, str, Decide]
 
 def _paradoxes(family: Family) -> tuple[Row, ...]:
     table = published.table_1()
-    figure_1 = "not shown" if family is Family.VITTT else "Figure 1"
-    figure_2 = "Figure 2" if family is Family.LACT_NVS else "not shown"
+    figure_1 = NOT_SHOWN if family is Family.VITTT else "Figure 1"
+    figure_2 = "Figure 2" if family is Family.LACT_NVS else NOT_SHOWN
     ascent, keys = (_printed(table, family, variant) for variant in ("ascent", "q_is_k"))
-    update = verdicts.worse(family, "frozen", "baseline")
+    update = worse(family, "frozen", "baseline")
     return (
-        ("update", "3", "without inner updates the model is worse", "assumed", update),
-        (
-            "steps",
-            "4.1",
-            "more inner steps lower the inner loss and hurt the task",
-            figure_1,
-            verdicts.steps(family),
-        ),
-        ("ascent", "4.2", "retrained with ascent it is as good", ascent, verdicts.equal(family, "ascent")),
-        ("ascent-loss", "4.2", "ascent raises the inner loss", "stated", verdicts.ascent_loss(family)),
-        ("qk", "4.3", "queries are distributed unlike keys", figure_2, verdicts.mismatched(family, "Q/K")),
-        ("vo", "4.3", "outputs are distributed unlike values", figure_2, verdicts.mismatched(family, "V/O")),
-        ("q-is-k", "4.4", "retrained with K for Q it is as good", keys, verdicts.equal(family, "q_is_k")),
+        ("update", "3", "without inner updates the model is worse", ASSUMED, update),
+        ("steps", "4.1", "more inner steps lower the inner loss and hurt the task", figure_1, steps(family)),
+        ("ascent", "4.2", "retrained with ascent it is as good", ascent, equal(family, "ascent")),
+        ("ascent-loss", "4.2", "ascent raises the inner loss", STATED, ascent_loss(family)),
+        ("qk", "4.3", "queries are distributed unlike keys", figure_2, mismatched(family, "Q/K")),
+        ("vo", "4.3", "outputs are distributed unlike values", figure_2, mismatched(family, "V/O")),
+        ("q-is-k", "4.4", "retrained with K for Q it is as good", keys, equal(family, "q_is_k")),
     )
 
 
 def _reductions(family: Family) -> tuple[Row, ...]:
     table = published.table_2()
     first, last = (_printed(table, family, variant) for variant in ("v1", "v6"))
-    last_layer = verdicts.at_least_as_good(family, "v1")
+    last_layer = at_least_as_good(family, "v1")
     return (
         ("v1", "6.1", "moving only the last layer is at least as good", first, last_layer),
-        ("v6", "6.1", "linear attention is only marginally different", last, verdicts.equal(family, "v6")),
+        ("v6", "6.1", "linear attention is only marginally different", last, equal(family, "v6")),
     )
 
 
@@ -111,12 +133,27 @@ def decide_all(records: Iterable[Record]) -> list[tuple[Claim, Verdict]]:
 
 
 class ClaimTable:
-    """The verdicts as a table for notebooks and the report: one row a claim, measured and published in separate columns."""
+    """The verdicts as a table for notebooks and the report: one row a claim, measured and published in separate columns.
 
-    COLUMNS = ("section", "model", "claim", "published", "measured here", "verdict", "reason", "seeds")
+    `origin` says in every cell whether the records are the recorded ones or those of the notebook that shows the table.
+    """
 
-    def __init__(self, decided: Sequence[tuple[Claim, Verdict]]) -> None:
-        self.decided = tuple(decided)
+    COLUMNS = (
+        "section",
+        "model",
+        "claim",
+        "published",
+        "measured here",
+        "verdict",
+        "reason",
+        "evidence",
+        "seeds",
+    )
+
+    def __init__(
+        self, decided: Sequence[tuple[Claim, Verdict]], origin: Origin | str = Origin.RECORDED
+    ) -> None:
+        self.decided, self.origin = tuple(decided), Origin(origin)
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the cells of every row as text."""
@@ -129,15 +166,32 @@ class ClaimTable:
                 verdict.measured or "no record",
                 verdict.verdict,
                 verdict.reason,
+                self.source(verdict),
                 str(verdict.seeds or ""),
             )
             for claim, verdict in self.decided
         ]
 
-    def counts(self) -> dict[str, int]:
-        """Return how many claims have each verdict, in the order of the verdicts."""
-        order = (verdicts.REPRODUCED, verdicts.FAILED, verdicts.OPEN, verdicts.MISSING)
-        return {name: sum(verdict.verdict == name for _, verdict in self.decided) for name in order}
+    def source(self, verdict: Verdict) -> str:
+        """Return where a measurement comes from: recorded or measured here, which seeds, how many examples."""
+        return ", ".join(part for part in (self.origin.value, verdict.evidence) if part) * bool(
+            verdict.measured
+        )
+
+    def counts(self, basis: Basis | None = None) -> dict[str, int]:
+        """Return how many claims (of one basis, or all) have each verdict, in the order of the verdicts."""
+        order = (verdicts.REPRODUCED, verdicts.FAILED, verdicts.OPEN, verdicts.MISSING, verdicts.UNDECIDABLE)
+        found = [verdict.verdict for claim, verdict in self.decided if basis in (None, claim.basis)]
+        return {name: found.count(name) for name in order}
+
+    def headline(self) -> str:
+        """Return the counts as Markdown: claims with published numbers, with figures, and those only put in words, apart."""
+        lines = []
+        for basis in Basis:
+            counts = self.counts(basis)
+            listed = ", ".join(f"**{number} {verdict}**" for verdict, number in counts.items() if number)
+            lines.append(f"- {sum(counts.values())} claims {basis.value}: {listed or 'none'}.")
+        return "\n".join(lines)
 
     def plain(self) -> list[dict[str, str]]:
         """Return every row as JSON-ready values under the claim's key, for a comparison of two reports."""
@@ -159,36 +213,40 @@ class ClaimTable:
         head = "".join(
             f"<th scope='col'>{name}</th>" for name in ("section", "claim", *(f.title for f in families))
         )
+        notes = {claim.statement: verdict.note for claim, verdict in self.decided if verdict.note}
         body = [
-            f"<tr><td>{section}</td><th scope='row'>{html.escape(statement)}</th>"
-            + "".join(_cell(cells.get((statement, family))) for family in families)
+            f"<tr><td>{section}</td><th scope='row'>{html.escape(statement)}{_note(notes.get(statement))}</th>"
+            + "".join(self._cell(cells.get((statement, family))) for family in families)
             + "</tr>"
             for section, statement in statements
         ]
         return f"<table class='claims'><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
-
-MARKS = {verdicts.REPRODUCED: "✓", verdicts.FAILED: "✗", verdicts.OPEN: "~", verdicts.MISSING: "–"}
-
-
-def _cell(entry: tuple[Claim, Verdict] | None) -> str:
-    """One verdict: mark and word, then what was measured here and, apart from it, what the paper printed."""
-    if entry is None:
-        return "<td></td>"
-    claim, verdict = entry
-    seeds = f"{verdict.seeds} seed{'s' if verdict.seeds > 1 else ''}" if verdict.seeds else ""
-    here = "; ".join(part for part in (verdict.measured, verdict.reason, seeds) if part)
-    link = f'<a href="#{claim.anchor}" class="anchor" aria-label="Link to this claim">#</a>'
-    lines = [f"<b>{MARKS[verdict.verdict]} {verdict.verdict}</b> {link}"]
-    lines += [f"<small>Here: {html.escape(here)}.</small>"] if here else []
-    lines += [f"<small>Published: {html.escape(claim.published)}.</small>"]
-    kind = verdict.verdict.replace(" ", "-")
-    return f"<td id='{claim.anchor}' class='verdict-{kind}' data-label='{claim.family.title}'>{'<br>'.join(lines)}</td>"
+    def _cell(self, entry: tuple[Claim, Verdict] | None) -> str:
+        """One verdict: mark and word, then what was measured here and, apart from it, what the paper printed."""
+        if entry is None:
+            return "<td></td>"
+        claim, verdict = entry
+        here = "; ".join(part for part in (verdict.measured, verdict.reason) if part)
+        source = self.source(verdict) or "here"
+        link = f'<a href="#{claim.anchor}" class="anchor" aria-label="Link to this claim">#</a>'
+        lines = [f"<b>{MARKS[verdict.verdict]} {verdict.verdict}</b> {link}"]
+        lines += [f"<small>{source[0].upper()}{source[1:]}: {html.escape(here)}.</small>"] if here else []
+        lines += [f"<small>Published: {html.escape(claim.published)}.</small>"]
+        kind, label = verdict.verdict.replace(" ", "-"), claim.family.title
+        return (
+            f"<td id='{claim.anchor}' class='verdict-{kind}' data-label='{label}'>{'<br>'.join(lines)}</td>"
+        )
 
 
-def summary(values: Sequence[float]) -> str:
-    """Return 'mean ± half-width (n)' of the 95 % t-interval over seeds, or the single value with its count."""
-    if len(values) < 2:
-        return f"{values[0]:.2f} (n = 1)" if values else "not measured"
-    found = interval(list(values), "t")
-    return f"{found.mean:.2f} ± {found.high - found.mean:.2f} (n = {found.count})"
+MARKS = {
+    verdicts.REPRODUCED: "✓",
+    verdicts.FAILED: "✗",
+    verdicts.OPEN: "~",
+    verdicts.MISSING: "–",
+    verdicts.UNDECIDABLE: "·",
+}
+
+
+def _note(text: str | None) -> str:
+    return f"<br><small>{html.escape(text)}</small>" if text else ""

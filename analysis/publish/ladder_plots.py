@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from analysis.publish import published
 from analysis.publish.marks import mark_rows
 from analysis.publish.plots import METRICS, TITLES, Rows
+from analysis.publish.retrained_verdicts import by_variant, margin
 from analysis.publish.style import DOUBLE_COLUMN, INK, RULE, look
-from analysis.publish.verdicts import by_variant, margin
 from analysis.records import Record, select
 from analysis.spec import RUNGS, Family, equal_rung
 from analysis.statistics import interval, tost
@@ -50,11 +50,8 @@ def _quality_row(
     family: Family, variant: str, source: str, values: list[float], base: list[float], paper: float | None
 ) -> dict[str, Any]:
     found = interval(values, "t") if len(values) > 1 else None
-    moved = (
-        tost(values, base, 1e9, alpha=0.025)
-        if min(len(values), len(base)) > 1 and source != "baseline"
-        else None
-    )
+    compared = bool(values and base) and source != "baseline"
+    moved = tost(values, base, 1e9, alpha=0.025) if compared and min(len(values), len(base)) > 1 else None
     return {
         "family": family.value,
         "variant": variant,
@@ -64,7 +61,7 @@ def _quality_row(
         "mean": found.mean if found else values[0] if values else math.nan,
         "low": found.low if found else math.nan,
         "high": found.high if found else math.nan,
-        "difference": moved.difference if moved else math.nan,
+        "difference": sum(values) / len(values) - sum(base) / len(base) if compared else math.nan,
         "difference low": moved.low if moved else math.nan,
         "difference high": moved.high if moved else math.nan,
         "published": math.nan if paper is None else paper,

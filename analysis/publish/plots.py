@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.publish.marks import mark_rows, mark_slider
+from analysis.publish.published import quantity
 from analysis.publish.style import DOUBLE_COLUMN, INK, look
 from analysis.records import Record, select
 from analysis.records.comparison import change
@@ -153,7 +154,7 @@ def arm_table(rows: Rows) -> Any:
         {
             "model": row["family"],
             "run": row["arm"],
-            "task metric": f"{row['value']:.2f} {row['unit']}",
+            "task metric": quantity(row["metric"], row["value"], row["unit"]),
             "change, paired": moved(row),
         }
         for row in rows

@@ -11,6 +11,12 @@ METRIC = {
     Family.LACT_NVS: ("psnr", "dB"),
     Family.VITTT: ("top1", "%"),
 }
+DIFFERENCE = {
+    Family.LACT_LM: "perplexity",
+    Family.LACT_NVS: "dB",
+    Family.VITTT: "percentage points",
+}
+"""What a difference of two values of the metric is counted in."""
 _FAMILIES = (Family.LACT_LM, Family.LACT_NVS, Family.VITTT)
 
 _TABLE_1 = {
@@ -36,6 +42,11 @@ _SPEED = {
     "v5": (14.40, 57.28),
     "v6": (89.67, 124.6),
 }
+
+
+def quantity(metric: str, value: float, unit: str) -> str:
+    """Return a value of a metric as tables print it: perplexity is named, since "per token" names nothing."""
+    return f"perplexity {value:.2f}" if metric == "perplexity" else f"{value:.2f} {unit}"
 
 
 def _quality(table: dict[str, tuple[float, float, float]], name: str) -> list[Record]:

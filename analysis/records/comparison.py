@@ -36,7 +36,7 @@ class Change:
 
 
 def change(before: Record, after: Record) -> Change:
-    """Return the change of the task metric: % of perplexity, dB of PSNR, points of top-1; NaN where a run diverged.
+    """Return the change of the task metric: % of perplexity, dB of PSNR, points of a share; NaN where a run diverged.
 
     Raises:
         RecordError: the records hold no per-example values, or measured different examples or metrics.
@@ -58,7 +58,7 @@ def change(before: Record, after: Record) -> Change:
         return Change(value, low, high, "% perplexity")
     if before.metric == "top1":
         return Change(100 * value, 100 * low, 100 * high, "points")
-    return Change(value, low, high, before.unit)
+    return Change(value, low, high, "points" if before.unit == "%" else before.unit)
 
 
 def _interval(differences: np.ndarray) -> tuple[float, float, float]:

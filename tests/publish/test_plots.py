@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import matplotlib as mpl
@@ -155,3 +156,16 @@ def test_perplexity_by_position_names_every_point():
     )
     assert points_with_rows(figure) == [[row["position"], row["perplexity"]] for row in rows]
     assert {row["variant"] for row in rows} == {"Baseline", "Variant 1"} and len(rows) == 4
+
+
+def test_one_seed_has_a_difference_to_the_baseline_without_an_interval():
+    records = [retrained("baseline", seed, 80.0 + seed) for seed in range(3)] + [retrained("v1", 0, 70.0)]
+    rows = ladder_plots.quality_rows(records, ["baseline", "v1", "v3"], published.table_2())
+    baseline, single, none = [row for row in rows if row["family"] == "vittt"]
+    assert single["difference"] == -11.0 and math.isnan(single["difference low"])
+    assert math.isnan(baseline["difference"]) and math.isnan(none["difference"])
+
+
+def test_perplexity_is_named_and_other_metrics_carry_their_unit():
+    assert published.quantity("perplexity", 12.456, "per token") == "perplexity 12.46"
+    assert published.quantity("psnr", 23.4, "dB") == "23.40 dB"

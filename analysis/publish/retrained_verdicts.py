@@ -1,0 +1,268 @@
+"""How claims about retrained models are decided, with the margin stated beforehand.
+
+Two retrained models count as equal when two one-sided Welch tests put their difference within a quarter of the gap between
+the baseline and the same model retrained without updates; "at least as good" is the one-sided half of that. A single seed has
+no interval: its difference is held against the same margin, and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.publish import published
+from analysis.publish.verdicts import (
+    EXAMPLES,
+    LEAST_SEEDS,
+    MISSING,
+    OPEN,
+    REPRODUCED,
+    Decide,
+    Verdict,
+    beside,
+    decided,
+    evidence,
+)
+from analysis.records import Record, select
+from analysis.spec import Family
+from analysis.statistics import Equivalence, interval, tost
+
+MARGIN_SHARE = 0.25
+
+
+def runs(records: Iterable[Record], family: Family, variant: str, metric: str | None = None) -> list[Record]:
+    """Return the measured records of a retrained variant, one a seed: of its task metric, or of another.
+
+    Only runs of the family's full schedule count: a shortened one would be compared with models that saw more data.
+    """
+    rows = select(records, question="retrained", kind="measured", parameters={"family": family.value})
+    longest = max((row.parameters["training_steps"] for row in rows), default=0)
+    where = {"variant": variant, "training_steps": longest}
+    full = select(rows, metric=metric or published.METRIC[family][0], parameters=where)
+    return sorted(full, key=lambda row: row.seeds)
+
+
+def by_variant(
+    records: Iterable[Record], family: Family, variant: str, metric: str | None = None
+) -> list[float]:
+    """Return the values of `runs`, one a seed."""
+    return [row.value for row in runs(records, family, variant, metric)]
+
+
+def summary(values: Sequence[float]) -> str:
+    """Return 'mean ± half-width (n)' of the 95 % t-interval over seeds, or the single value with its count."""
+    if len(values) < 2:
+        return f"{values[0]:.2f} (n = 1)" if values else "not measured"
+    found = interval(list(values), "t")
+    return f"{found.mean:.2f} ± {found.high - found.mean:.2f} (n = {found.count})"
+
+
+def margin(records: Iterable[Record], family: Family) -> float | None:
+    """Return a quarter of what the updates are worth: the gap between the baseline and the model retrained without them.
+
+    None without records, or when the baseline is not the better of the two: then no difference could be called small.
+    """
+    rows = list(records)
+    baseline, frozen = (by_variant(rows, family, variant) for variant in ("baseline", "frozen"))
+    if not baseline or not frozen:
+        return None
+    gap = _worse_is(family) * (_mean(frozen) - _mean(baseline))
+    return MARGIN_SHARE * gap if gap > 0 else None
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A retrained variant against another: their means, the interval where there are seeds for one, and where it comes from."""
+
+    family: Family
+    difference: float
+    test: Equivalence | None
+    means: str
+    seeds: int
+    evidence: str
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """What a verdict on the pair rests on."""
+        return {"seeds": self.seeds, "evidence": self.evidence}
+
+    def ends(self) -> tuple[float, float]:
+        """The interval, oriented so that larger is worse; the difference twice where there is none."""
+        low, high = (self.difference,) * 2 if self.test is None else (self.test.low, self.test.high)
+        one, other = _worse_is(self.family) * low, _worse_is(self.family) * high
+        return min(one, other), max(one, other)
+
+    def text(self, confidence: int, *bounds: float) -> str:
+        """The difference with its unit, both means, and the interval."""
+        either = (0.0, *bounds, *(-bound for bound in bounds))
+        told = f"{beside(self.difference, *either, sign=True)} {published.DIFFERENCE[self.family]} ({self.means})"
+        if self.test is None:
+            return told
+        low, high = (beside(end, *either, sign=True) for end in (self.test.low, self.test.high))
+        return f"{told}, {confidence} % interval [{low}, {high}]"
+
+
+def _pair(
+    records: Sequence[Record],
+    family: Family,
+    variant: str,
+    than: str,
+    *,
+    bound: float = 1e9,
+    alpha: float = 0.05,
+) -> _Pair | Verdict:
+    ours, other = (runs(records, family, name) for name in (variant, than))
+    if not ours or not other:
+        return Verdict(MISSING, reason=_gap(records, family, variant if not ours else than))
+    left, right = ([row.value for row in rows] for rows in (ours, other))
+    seeds = min(len(left), len(right))
+    unit = published.METRIC[family][1]
+    first, second = f"{_mean(left):.2f}", f"{_mean(right):.2f}"
+    return _Pair(
+        family,
+        _mean(left) - _mean(right),
+        tost(left, right, bound, alpha=alpha) if seeds >= LEAST_SEEDS else None,
+        f"{first} against {second}" if family is Family.LACT_LM else f"{first} against {second} {unit}",
+        seeds,
+        evidence(ours, EXAMPLES[family], other),
+    )
+
+
+def _gap(records: Sequence[Record], family: Family, variant: str) -> str:
+    """Say which runs there are where none counts: a shortened run is named, never compared."""
+    rows = select(records, question="retrained", kind="measured", parameters={"family": family.value})
+    longest = max((row.parameters["training_steps"] for row in rows), default=0)
+    short = {row.parameters["training_steps"] for row in select(rows, parameters={"variant": variant})}
+    if not rows or (not short and variant not in _REFERENCES):
+        return ""
+    if not short:
+        return f"no run of {_REFERENCES[variant]}"
+    done = ", ".join(str(steps) for steps in sorted(short))
+    return f"only shortened runs of {_REFERENCES.get(variant, 'it')} ({done} of {longest} steps), not compared with full ones"
+
+
+_REFERENCES = {"baseline": "the baseline", "frozen": "the model without updates"}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+@dataclass(frozen=True)
+class _Against:
+    """A retrained variant against the baseline: the pair, the margin, and both in words."""
+
+    pair: _Pair
+    margin: float
+    measured: str
+
+
+def _against_baseline(records: Sequence[Record], family: Family, variant: str) -> _Against | Verdict:
+    bound = margin(records, family)
+    pair = _pair(records, family, variant, "baseline", bound=bound or 1e9)
+    if isinstance(pair, Verdict):
+        return pair
+    helps = worse(family, "frozen", "baseline")(records).verdict == REPRODUCED
+    if bound is None or not helps:
+        reason = "no margin: that the updates help at all is not established"
+        return Verdict(OPEN, pair.text(90), reason, pair.seeds, pair.evidence)
+    share = _worse_is(family) * pair.difference / (bound / MARGIN_SHARE)
+    lost = f", {share:.0%} of the gap to the model without updates".replace("%", " %") if share > 0 else ""
+    near = beside(bound, *map(abs, (pair.difference, *pair.ends())))
+    return _Against(pair, bound, f"{pair.text(90, bound)}{lost}, margin {near}")
+
+
+_ACROSS = "the interval reaches across the margin: too few seeds for this spread"
+
+
+def equal(family: Family, variant: str) -> Decide:
+    """A retrained variant equals the baseline within the margin (two one-sided tests)."""
+
+    def decide(records: Sequence[Record]) -> Verdict:
+        found = _against_baseline(records, family, variant)
+        if isinstance(found, Verdict):
+            return found
+        pair, (least, most) = found.pair, found.pair.ends()
+        if pair.test is None:
+            inside = abs(pair.difference) <= found.margin
+            reason = f"the difference lies {'within' if inside else 'beyond'} the margin"
+            return decided(inside, found.measured, reason, **pair.where)
+        if pair.test.equivalent:
+            reason = f"equivalent within the margin (p = {pair.test.p_value:.2g})"
+            return decided(True, found.measured, reason, **pair.where)
+        if least > found.margin or most < -found.margin:
+            return decided(False, found.measured, "the whole interval lies beyond the margin", **pair.where)
+        return decided(None, found.measured, _ACROSS, **pair.where)
+
+    return decide
+
+
+def at_least_as_good(family: Family, variant: str) -> Decide:
+    """A retrained variant is no worse than the baseline by more than the margin (one-sided)."""
+
+    def decide(records: Sequence[Record]) -> Verdict:
+        found = _against_baseline(records, family, variant)
+        if isinstance(found, Verdict):
+            return found
+        least, most = found.pair.ends()
+        if most < found.margin:
+            better = ", and better than the baseline" if most < 0 else ""
+            return decided(
+                True, found.measured, f"no worse than the margin allows{better}", **found.pair.where
+            )
+        if least > found.margin:
+            return decided(False, found.measured, "worse by more than the margin", **found.pair.where)
+        return decided(None, found.measured, _ACROSS, **found.pair.where)
+
+    return decide
+
+
+def _worse_is(family: Family) -> int:
+    """+1 where a larger metric is worse (perplexity), -1 where it is better."""
+    return 1 if family is Family.LACT_LM else -1
+
+
+def worse(family: Family, variant: str, than: str) -> Decide:
+    """A retrained variant is worse than another: the 95 % interval of the difference excludes zero."""
+
+    def decide(records: Sequence[Record]) -> Verdict:
+        found = _pair(records, family, variant, than, alpha=0.025)
+        if isinstance(found, Verdict):
+            return found
+        least, most = found.ends()
+        measured, where = found.text(95), found.where
+        if least > 0:
+            sure = "it is worse" if found.test is None else "the interval excludes no difference"
+            return decided(True, measured, sure, **where)
+        if most < 0:
+            return decided(False, measured, "the difference has the other sign", **where)
+        return decided(None, measured, "the interval includes no difference", **where)
+
+    return decide
+
+
+def ascent_loss(family: Family) -> Decide:
+    """The update raises the inner loss under ascent and lowers it under descent, in every seed."""
+
+    def decide(records: Sequence[Record]) -> Verdict:
+        moves, rows = {}, {}
+        for variant in ("baseline", "ascent"):
+            before, after = (
+                runs(records, family, variant, f"inner_loss_{side}") for side in ("before", "after")
+            )
+            moves[variant] = [b.value - a.value for a, b in zip(before, after, strict=True)]
+            rows[variant] = after
+        seeds = min(len(found) for found in moves.values())
+        if not seeds:
+            return Verdict(MISSING)
+        down, up = (_mean(found) for found in moves.values())
+        measured = f"the update moves the inner loss by {down:+.3g} (descent) and {up:+.3g} (ascent)"
+        good = all(move > 0 for move in moves["ascent"]) and all(move < 0 for move in moves["baseline"])
+        reason = "descent lowers it and ascent raises it" + (" in every seed" if seeds >= LEAST_SEEDS else "")
+        known = evidence(rows["ascent"], EXAMPLES[family], rows["baseline"])
+        return decided(
+            good, measured, reason if good else "it has the other sign in a seed", seeds=seeds, evidence=known
+        )
+
+    return decide

@@ -1,0 +1,45 @@
+"""Verdicts on made-up distributions, each beside the records that must turn it."""
+
+import pytest
+
+from analysis.publish import verdicts
+from analysis.publish.mismatch_verdicts import mismatched
+from analysis.spec import Family
+from tests.publish.made_records import clouds
+
+decide = mismatched(Family.LACT_LM, "Q/K")
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "verdict"),
+    [((0.99, 0.8), verdicts.REPRODUCED), ((0.99, 0.7), verdicts.OPEN), ((0.6, 0.7), verdicts.FAILED)],
+)
+def test_every_layer_must_be_told_apart(accuracy, verdict):
+    assert decide(clouds(accuracy)).verdict == verdict
+
+
+def test_one_seed_points_one_way():
+    assert "points for" in decide(clouds(seeds=(0,))).reason
+    assert "points against" in decide(clouds((0.6, 0.7), seeds=(0,))).reason
+    assert decide(clouds(seeds=(0,))).verdict == verdicts.OPEN
+
+
+def test_few_relabellings_decide_nothing():
+    found = decide(clouds(permutations=19))
+    assert found.verdict == verdicts.OPEN and "19 relabellings" in found.reason
+
+
+def test_layers_are_counted_as_seeds_by_layers():
+    assert "4 of 4 clouds (2 seeds × 2 layers)" in decide(clouds()).reason
+    assert "2 of 2 clouds (2 layers)" in decide(clouds(seeds=(3,))).reason
+
+
+def test_an_accuracy_near_the_floor_shows_its_side():
+    assert "0.7503 to 0.94" in decide(clouds((0.7503, 0.94))).measured
+    assert "0.80 to 0.94" in decide(clouds((0.8, 0.94))).measured
+
+
+def test_the_smallest_p_value_that_the_test_can_give_is_said_to_be_that():
+    assert "MMD p <= 1/(200 + 1), the smallest that 200 relabellings can show" in decide(clouds()).measured
+    larger = decide(clouds(p_value=0.03)).measured
+    assert "largest MMD p 0.03 (at least 1/(200 + 1)" in larger

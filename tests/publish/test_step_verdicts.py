@@ -1,0 +1,78 @@
+"""The verdict on inner steps on made-up sweeps: the strict rule, what its reason adds, and the control."""
+
+import pytest
+
+from analysis.publish import verdicts
+from analysis.publish.step_verdicts import CONTROL, control_text, steps, update_size
+from analysis.spec import Family
+from tests.publish.made_records import SMALL, STEPS, WORSE, sweep
+
+decide = steps(Family.LACT_LM)
+
+
+@pytest.mark.parametrize(
+    ("losses", "changes", "verdict"),
+    [
+        (STEPS, WORSE, verdicts.REPRODUCED),
+        ({1: -1.0, 2: -0.5, 4: -3.0}, WORSE, verdicts.FAILED),
+        (STEPS, {**WORSE, 2: -0.1}, verdicts.FAILED),
+        (STEPS, {**WORSE, 2: 0.0}, verdicts.OPEN),
+    ],
+)
+def test_more_steps(losses, changes, verdict):
+    assert decide(sweep(losses, changes)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("losses", "way"), [(STEPS, "points for"), ({1: -1.0, 2: -0.5, 4: -3.0}, "points against")]
+)
+def test_one_seed_points_one_way(losses, way):
+    found = decide(sweep(losses, seeds=(0,)))
+    assert found.verdict == verdicts.OPEN and way in found.reason
+    assert found.evidence == "seed 0, 8 windows"
+
+
+def test_a_failed_part_leaves_the_other_part_standing():
+    turning = [*sweep({1: -1.0, 2: -2.0, 4: -1.5}, seeds=(0,)), *sweep(seeds=(1,))]
+    reason = decide(turning).reason
+    assert "falls up to k = 2 (seed 0), k = 4 (seed 1)" in reason
+    assert "the metric is worse at every k > 1 in every seed, so this part of the claim holds" in reason
+    neither = decide(sweep({1: -1.0, 2: -2.0, 4: -1.5}, {**WORSE, 2: 0.0})).reason
+    assert "this part of the claim holds" not in neither
+
+
+def test_the_size_of_an_update_is_counted_by_loop():
+    (row,) = [r for r in sweep(seeds=(0,)) if r.metric == "update_norm" and r.parameters["inner_steps"] == 2]
+    assert row.value == 1.2 and update_size(row) == pytest.approx(0.6)
+    assert update_size(row.edit(extra={})) == 1.2
+
+
+def test_the_reason_looks_at_updates_no_larger_than_the_weights():
+    assert "this is already so at k = 2, where the update is no larger" in decide(sweep()).reason
+    late = decide(sweep(changes={**WORSE, 2: 0.0})).reason
+    assert "this is not yet so at k = 2" in late
+    large = decide(sweep(sizes={1: 0.7, 2: 1.5, 4: 3.0})).reason
+    assert "no k > 1 keeps the update within the weights: at k = 2 it is 1.5 times as large" in large
+    assert "not recorded" in decide(sweep(sizes={})).reason
+
+
+@pytest.mark.parametrize("far", [0.5, 0.2])
+def test_a_blow_up_is_called_one(far):
+    sizes, changes = {1: 1.0, 2: 3.0, 4: 9.0}, {**WORSE, 4: far}
+    reason = decide(sweep(changes=changes, sizes=sizes)).reason
+    assert "the far end is a blow-up: at k = 4 the steps add up to 9 times the weights" in reason
+    assert ("no better than without any update" in reason) == (far == 0.5)
+    assert "blow-up" not in decide(sweep(changes=changes, sizes=SMALL)).reason
+
+
+def test_the_control_stands_beside_the_verdict():
+    control = sweep(seeds=(0, 1, 2), family=CONTROL, variant="own")
+    note = decide([*sweep(), *control]).note
+    assert "does not by itself tell a memory from linear attention" in note and "3 seeds" in note
+    assert "inner loss of a layer that does store pairs" in note and "-2.00" in note
+    assert decide(sweep()).note == ""
+
+
+def test_a_control_that_answers_otherwise_is_told_otherwise():
+    better = sweep(changes={**WORSE, 4: -0.2}, family=CONTROL, variant="own")
+    assert control_text(better).startswith("A layer that does store pairs answers otherwise")
