@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from analysis.errors import ReportError
 from analysis.records import Kind, Record
-from analysis.spec import Family, InnerLoop, Loops, describe, difference_text, from_dict, ladder
+from analysis.spec import Family, InnerLoop, Loops, describe, difference, difference_text, from_dict, ladder
 
-NO_DIFFERENCE = "run as trained"
+AS_TRAINED = "as trained"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,17 +69,54 @@ def caption(
 def _model(rows: list[Record]) -> str:
     if not rows:
         return ""
-    pairs = [(_loops(row.trained_spec), _loops(row.run_spec)) for row in rows]
-    pairs = [(trained, run) for trained, run in pairs if trained and run]
-    if not pairs:
+    runs = [(_loops(row.trained_spec), _loops(row.run_spec), row.parameters.get("arm", "")) for row in rows]
+    runs = [(trained, run, arm) for trained, run, arm in runs if trained and run]
+    if not runs:
         return ""
-    text = f"trained with {_listed(_unique(nearest_name(trained) for trained, _ in pairs))}"
-    differences = _unique(_difference(trained, run) for trained, run in pairs)
-    if differences == [NO_DIFFERENCE]:
-        return _sentence(f"{text}; {NO_DIFFERENCE}")
-    runs = _unique(nearest_name(run) for _, run in pairs)
-    run_text = _listed(runs) if len(runs) <= 2 else f"{len(runs)} specifications"
-    return _sentence(f"{text}; run with {run_text}; difference: {_listed(differences)}")
+    text = f"trained with {_listed(_unique(nearest_name(trained) for trained, *_ in runs))}"
+    ways = _ways(runs)
+    differences = _unique(
+        difference_text(one, run) for one, run, _ in runs if set(one) == set(run) and one != run
+    )
+    if len(ways) > 1 or len(differences) != 1:
+        return _sentence(f"{text}; run {_joined(ways)}")
+    names = _listed(_unique(nearest_name(run) for _, run, _ in runs))
+    return _sentence(f"{text}; run with {names}; difference: {differences[0]}")
+
+
+def _ways(runs: Sequence[tuple[Loops, Loops, str]]) -> list[str]:
+    """Say in which ways the loops were run, each in a few words; numbers of steps are gathered into one.
+
+    A run whose loops are as trained may still have been intervened on, at its activations: then its arm says how.
+    """
+    edits = [(_edits(trained, run), arm) for trained, run, arm in runs]
+    ways = _unique(_way(edit, arm) for edit, arm in edits if set(edit) != {"steps"})
+    counts = sorted({int(edit["steps"]) for edit, _ in edits if set(edit) == {"steps"}})
+    gathered = [f"with {_joined([str(count) for count in counts])} inner steps"] if counts else []
+    return sorted(ways, key=lambda way: way != AS_TRAINED) + gathered
+
+
+def _edits(trained: Loops, run: Loops) -> dict[str, str]:
+    """Return {field: value of the run} for what was edited; a field that is not edited alike in all loops names its loop."""
+    if set(trained) != set(run):
+        return {"loops": ", ".join(run)}
+    differences = {name: difference(trained[name], run[name]) for name in trained}
+    found: dict[str, str] = {}
+    for name, changed in differences.items():
+        for field, (_, after) in changed.items():
+            alike = all(other.get(field, ("", ""))[1] == after for other in differences.values())
+            found[field if alike else f"{name}.{field}"] = after
+    return found
+
+
+def _way(edit: Mapping[str, str], arm: str) -> str:
+    if not edit:
+        return AS_TRAINED if arm in ("", AS_TRAINED) else f"with {arm}"
+    if dict(edit) == {"trained": "none"}:
+        return "without updates"
+    if set(edit) == {"query"}:
+        return f"with the {edit['query']} as query"
+    return "with " + ", ".join(f"{field.replace('_', ' ')} {value}" for field, value in edit.items())
 
 
 def _loops(value: Any) -> dict[str, InnerLoop]:
@@ -91,12 +128,6 @@ def _loops(value: Any) -> dict[str, InnerLoop]:
     if "network" in value:
         return {"fast_weights": from_dict(value)}
     return {name: loop if isinstance(loop, InnerLoop) else from_dict(loop) for name, loop in value.items()}
-
-
-def _difference(trained: Loops, run: Loops) -> str:
-    if set(trained) != set(run):
-        return f"loops {', '.join(trained)} -> {', '.join(run)}"
-    return NO_DIFFERENCE if dict(trained) == dict(run) else difference_text(trained, run)
 
 
 def nearest_name(loops: Mapping[str, InnerLoop]) -> str:
@@ -113,8 +144,14 @@ def nearest_name(loops: Mapping[str, InnerLoop]) -> str:
                 shown = edits if count <= 3 else f"in {count} fields"
                 best = (count, f"{family.title} {name}" + (f" edited ({shown})" if edits else ""))
     if best is None:  # a layer of no published family is described instead of named
-        return "; ".join(f"{name} ({describe(loop)})" for name, loop in loops.items())
+        return "; ".join(f"{name.replace('_', ' ')} ({_described(loop)})" for name, loop in loops.items())
     return best[1]
+
+
+def _described(loop: InnerLoop) -> str:
+    """The fields of a loop that are not the plain ones, in words."""
+    told = [one for one in fields(loop) if getattr(loop, one.name) != one.default]
+    return ", ".join(f"{one.name.replace('_', ' ')} {describe(getattr(loop, one.name))}" for one in told)
 
 
 def _measurement(rows: list[Record], command: str, notes: Sequence[str]) -> str:
@@ -141,6 +178,11 @@ def _listed(items: Sequence[str], limit: int = 4) -> str:
     if len(items) > limit:
         return f"{', '.join(items[:limit])} and {len(items) - limit} more"
     return ", ".join(items)
+
+
+def _joined(items: Sequence[str]) -> str:
+    """Return 'a', 'a and b', 'a, b and c'."""
+    return " and ".join([part for part in (", ".join(items[:-1]), *items[-1:]) if part])
 
 
 def _unique(items: Iterable[str]) -> list[str]:

@@ -10,7 +10,7 @@ from analysis.errors import ReportError
 from analysis.publish import Caption, caption, look, save_figure, styled
 from analysis.publish.figures import csv_text
 from analysis.publish.style import BACKENDS, FAMILIES, INK, QUANTITIES, VARIANTS
-from analysis.spec import Family, baseline
+from analysis.spec import Family, QuerySource, baseline
 from tests.sample_records import make
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -117,6 +117,42 @@ def test_a_caption_tells_trained_and_run_specification_apart():
     ]
     same = caption("Loss", [make(trained_spec=trained, run_spec=trained)])
     assert same.model == "trained with LaCT-LM baseline; run as trained."
+
+
+@pytest.mark.parametrize("family", [Family.LACT_LM, Family.VITTT])
+def test_a_caption_over_several_edits_says_them_in_words(family):
+    trained = baseline(family)
+    edits = [
+        {name: loop.frozen() for name, loop in trained.items()},
+        trained,
+        *({name: loop.edit(steps=k) for name, loop in trained.items()} for k in (2, 4, 8)),
+        {name: loop.edit(query=QuerySource.KEY) for name, loop in trained.items()},
+    ]
+    made = caption("Sweep", [make(trained_spec=trained, run_spec=run) for run in edits])
+    assert made.model == (
+        f"trained with {family.title} baseline; run as trained, without updates, with the key as query and "
+        "with 2, 4 and 8 inner steps."
+    )
+
+
+def test_a_caption_names_the_loop_where_the_loops_of_a_layer_are_run_differently():
+    trained = baseline(Family.VITTT)
+    first = next(iter(trained))
+    run = {name: loop.edit(steps=2) if name == first else loop for name, loop in trained.items()}
+    rows = [make(trained_spec=trained, run_spec=spec) for spec in (trained, run)]
+    assert f"with {first}.steps 2" in caption("Sweep", rows).model
+
+
+def test_a_caption_says_how_activations_were_replaced():
+    trained = baseline(Family.LACT_LM)
+    arms = ("as trained", "values of shuffled tokens")
+    rows = [make(trained_spec=trained, run_spec=trained, parameters={"arm": arm}) for arm in arms]
+    assert caption("Wrong pairs", rows).model == (
+        "trained with LaCT-LM baseline; run as trained and with values of shuffled tokens."
+    )
+    assert caption("Wrong pairs", rows[:1]).model == "trained with LaCT-LM baseline; run as trained."
+    only = caption("Wrong pairs", rows[1:]).model
+    assert only == "trained with LaCT-LM baseline; run with values of shuffled tokens."
 
 
 def test_published_values_never_stand_unnamed_among_measured_ones():
