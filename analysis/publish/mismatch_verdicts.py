@@ -36,7 +36,7 @@ def mismatched(family: Family, pair: str) -> Decide:
         layers = len({row.parameters["layer"] for row in rows})
         total = f"{seeds} seeds × {layers} layers" if seeds > 1 else f"{layers} layers"
         reason = (
-            f"{clear} of {len(pairs)} clouds ({total}) are told apart: accuracy above {ACCURACY_FLOOR}, "
+            f"{clear} of {len(pairs)} pairs of clouds ({total}) are told apart: accuracy above {ACCURACY_FLOOR}, "
             f"p < {LARGEST_P}"
         )
         holds = True if clear == len(pairs) else None if clear else False

@@ -57,12 +57,12 @@ def decided(
 
     With fewer than two seeds it is open in any case, and the reason tells which way the one seed points.
     """
+    if seeds < LEAST_SEEDS:
+        way = "neither way" if holds is None else f"{'for' if holds else 'against'} the claim"
+        told = f"one seed points {way}, a verdict needs {LEAST_SEEDS}: {reason}"
+        return Verdict(OPEN, measured, told, seeds, evidence, note)
     if holds is None:
         return Verdict(OPEN, measured, reason, seeds, evidence, note)
-    if seeds < LEAST_SEEDS:
-        way = "for" if holds else "against"
-        told = f"one seed points {way} the claim, a verdict needs {LEAST_SEEDS}: {reason}"
-        return Verdict(OPEN, measured, told, seeds, evidence, note)
     return Verdict(REPRODUCED if holds else FAILED, measured, reason, seeds, evidence, note)
 
 

@@ -21,6 +21,7 @@ def test_every_layer_must_be_told_apart(accuracy, verdict):
 def test_one_seed_points_one_way():
     assert "points for" in decide(clouds(seeds=(0,))).reason
     assert "points against" in decide(clouds((0.6, 0.7), seeds=(0,))).reason
+    assert "points neither way" in decide(clouds((0.99, 0.7), seeds=(0,))).reason
     assert decide(clouds(seeds=(0,))).verdict == verdicts.OPEN
 
 
@@ -30,8 +31,8 @@ def test_few_relabellings_decide_nothing():
 
 
 def test_layers_are_counted_as_seeds_by_layers():
-    assert "4 of 4 clouds (2 seeds × 2 layers)" in decide(clouds()).reason
-    assert "2 of 2 clouds (2 layers)" in decide(clouds(seeds=(3,))).reason
+    assert "4 of 4 pairs of clouds (2 seeds × 2 layers)" in decide(clouds()).reason
+    assert "2 of 2 pairs of clouds (2 layers)" in decide(clouds(seeds=(3,))).reason
 
 
 def test_an_accuracy_near_the_floor_shows_its_side():

@@ -16,7 +16,7 @@ LM = Family.LACT_LM
 def test_fewer_than_two_seeds_decide_nothing_and_tell_the_direction(holds, seeds):
     found = decided(holds, "+1", "because", seeds=seeds, evidence="seed 0")
     assert found.verdict == verdicts.OPEN and "because" in found.reason
-    way = {True: "points for", False: "points against", None: "because"}[holds]
+    way = {True: "points for", False: "points against", None: "points neither way"}[holds]
     assert way in found.reason
 
 
