@@ -75,7 +75,9 @@ def evidence(rows: Iterable[Record], examples: str, baseline: Iterable[Record] =
     if baseline and seeds_text(baseline) != text:
         text += f" against {seeds_text(baseline)} of the baseline"
     several = len({row.seeds for row in (*rows, *baseline)}) > 1
-    return f"{text}, {span} {examples}{' each' if several else ''}" if span else text
+    text += f", {span} {examples}{' each' if several else ''}" * bool(span)
+    lengths = {row.parameters.get("training_steps") for row in (*rows, *baseline)} - {None}
+    return f"{text}, trained for {min(lengths)} to {max(lengths)} steps" if len(lengths) > 1 else text
 
 
 def seeds_text(rows: Iterable[Record]) -> str:

@@ -20,3 +20,8 @@ def test_the_shipped_control_stores_its_pairs():
     empty = [row.value for row in kept if row.parameters["inner_steps"] == 0]
     assert len(trained) == len(empty) == len(recall_control.SEEDS)
     assert min(trained) > 95 and max(empty) < 25
+
+
+def test_what_the_guides_say_about_the_control_is_what_was_recorded():
+    shipped = [row for row in Store(RECORDS) if row.parameters.get("family") == CONTROL]
+    assert control_text(shipped).startswith("A lower inner loss with a worse metric does not by itself tell")

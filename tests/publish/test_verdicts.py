@@ -64,6 +64,12 @@ def test_evidence_names_seeds_and_examples():
     assert evidence(sweep(seeds=(None,)), "images") == "one checkpoint, 8 images"
 
 
+def test_evidence_says_when_runs_of_different_length_stand_together():
+    mixed = [*trained("baseline", BASELINE), *trained("baseline", (11.0,), steps=30)]
+    assert evidence(mixed, "windows").endswith(", trained for 30 to 100 steps")
+    assert "trained for" not in evidence(mixed[:3], "windows")
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(0.7504, "0.7504"), (0.7496, "0.7496"), (0.81, "0.81"), (0.75, "0.75")]
 )
