@@ -179,6 +179,16 @@ def test_every_make_target_explains_itself():
     } <= listed
 
 
+def test_the_list_of_shipped_checkpoints_is_the_folder():
+    text = (ROOT / "checkpoints" / "README.md").read_text(encoding="utf-8")
+    listed = {
+        f"{family}-{variant}-s0"
+        for family, variants in re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE)
+        for variant in re.findall(r"`(\w+)`", variants)
+    }
+    assert listed == {file.parent.name for file in (ROOT / "checkpoints").glob("*-s0/manifest.json")}
+
+
 def test_cleaning_keeps_what_was_measured_and_nothing_of_jupyter(tmp_path):
     (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text(encoding="utf-8"))
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)

@@ -47,20 +47,29 @@ def checkpoint_table(path: Path, weights: str | None, config: Path | None) -> An
 
 
 def records_table(rows: Any, title: str) -> Any:
-    """Return records as a terminal table: metric, value with interval, what the run changed, where it was made."""
+    """Return records as a terminal table: what all share above it, then metric, value with interval, what the run changed."""
     from rich.table import Table
 
     from analysis.records import difference, format_value
+    from analysis.records.table import split_parameters
 
-    table = Table(title=title)
-    for name in ("metric", "value", "parameters", "changed at run time", "source"):
+    shared, own = split_parameters(rows)
+    columns = {
+        "metric": [row.metric for row in rows],
+        "value": [format_value(row) for row in rows],
+        "parameters": own,
+        "changed at run time": [difference(row) for row in rows],
+        "source": [f"{row.kind.value}: {row.source or row.device}" for row in rows],
+    }
+    kept = {
+        name: cells for name, cells in columns.items() if len(set(cells)) > 1 or name in ("metric", "value")
+    }
+    constant = [cells[0] for name, cells in columns.items() if name not in kept and cells[0]]
+    table = Table(title="\n".join([title, "; ".join([*constant, shared])]))
+    for name in kept:
         table.add_column(name, overflow="fold")
-    for row in rows:
-        parameters = ", ".join(f"{name}={value}" for name, value in row.parameters.items())
-        source = row.source or row.device
-        table.add_row(
-            row.metric, format_value(row), parameters, difference(row), f"{row.kind.value}: {source}"
-        )
+    for cells in zip(*kept.values(), strict=True):
+        table.add_row(*cells)
     return table
 
 

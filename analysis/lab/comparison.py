@@ -16,6 +16,7 @@ from analysis.probes.task import Task, evaluation_task
 from analysis.publish.style import INK, SINGLE_COLUMN, look, styled
 from analysis.records import Record, Store
 from analysis.records.comparison import change
+from analysis.records.table import aligned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,27 +54,26 @@ class Comparison:
             for name, one, row in zip(self.names, self.task, self.rows, strict=True)
         ]
 
-    def _repr_html_(self) -> str:
+    def _titles(self) -> tuple[str, ...]:
         first = self.task[0]
-        titles = (
-            "",
-            f"{first.metric}, {first.unit}",
-            "change, paired",
-            "inner loss after",
-            "size of the update",
-        )
-        head = "".join(f"<th style='text-align:left'>{title}</th>" for title in titles)
+        measured = f"{first.metric}, {first.unit}" if first.unit else first.metric
+        return ("", measured, "change, paired", "inner loss after", "size of the update")
+
+    def _note(self) -> str:
+        return f"{self.task[0].samples} examples; 95 % bootstrap intervals over them."
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th style='text-align:left'>{title}</th>" for title in self._titles())
         body = "".join(
             "<tr>"
             + "".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in cells)
             + "</tr>"
             for cells in self._cells()
         )
-        note = f"{first.samples} examples; 95 % bootstrap intervals over them."
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{note}</p>"
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{self._note()}</p>"
 
     def __repr__(self) -> str:
-        return "\n".join("  ".join(cell for cell in cells if cell) for cells in self._cells())
+        return f"{aligned([self._titles(), *self._cells()])}\n{self._note()}"
 
     def plot(self) -> Figure:
         """Return a figure of the task metric with its intervals, one line a host."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.records.record import Record, difference
@@ -69,8 +69,27 @@ class RecordTable(tuple[Record, ...]):
         return super().__new__(cls, records)
 
     def __repr__(self) -> str:
-        """Return one line per record: question, metric, value with its interval, what was changed at run time."""
-        return "\n".join("  ".join(_row(record)[1:4] + _row(record)[5:6]) for record in self) or "no records"
+        """Return a text table for a terminal: what all records share in the first line, then one line a record."""
+        if not self:
+            return "no records"
+        shared, own = split_parameters(self)
+        columns = [
+            [name, *column]
+            for name, column in (
+                ("source", [record.kind.value for record in self]),
+                ("question", [record.question for record in self]),
+                ("metric", [record.metric for record in self]),
+                ("value", [format_value(record) for record in self]),
+                ("parameters", own),
+                ("changed at run time", [difference(record) for record in self]),
+            )
+        ]
+        varying = [
+            column for column in columns if len(set(column[1:])) > 1 or column[0] in ("metric", "value")
+        ]
+        constant = [column[1] for column in columns if column not in varying and column[1]]
+        head = "; ".join([*constant, *([shared] if shared else [])])
+        return f"{head}\n{aligned(list(zip(*varying, strict=True)))}"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(repr(self))  # IPython would print a tuple item by item
@@ -80,6 +99,31 @@ class RecordTable(tuple[Record, ...]):
         rows = ["".join(f"<th scope='col'>{name}</th>" for name in head)]
         rows += ["".join(f"<td>{html.escape(text)}</td>" for text in _row(record)) for record in self]
         return "<table class='records'>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
+
+
+def split_parameters(records: Sequence[Record]) -> tuple[str, list[str]]:
+    """Return the parameters that all records share, and what is left of each, as text."""
+    first = records[0].parameters
+    shared = {
+        name: value
+        for name, value in first.items()
+        if all(name in record.parameters and record.parameters[name] == value for record in records)
+    }
+    own = [
+        {name: value for name, value in record.parameters.items() if name not in shared} for record in records
+    ]
+    return _listed(shared), [_listed(values) for values in own]
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of text as lines whose columns stand under each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _row(record: Record) -> tuple[str, ...]:

@@ -1,6 +1,9 @@
 """Every page of the documentation is linked, and every link and named command leads somewhere."""
 
 import re
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -59,3 +62,52 @@ def test_recipes_named_in_the_documents_exist():
             r"\b((?:lact_lm|lact_nvs|vittt)-[a-z0-9_]+-paper)\b", page.read_text(encoding="utf-8")
         ):
             assert find(name)
+
+
+def python_of(page):
+    return re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+
+
+@pytest.mark.parametrize("page", ["add-a-probe.md", "your-own-layer.md"])
+def test_what_is_pasted_is_formatted(page):
+    for source in python_of(page):
+        check = [sys.executable, "-m", "ruff", "format", "--check", "--stdin-filename", "pasted.py", "-"]
+        done = subprocess.run(check, input=source, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, source
+
+
+def test_the_layer_of_the_guide_is_adopted_and_probed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("analysis.records.store.CACHE", tmp_path)
+    scope = {"__name__": "guide"}
+    for source in python_of("your-own-layer.md"):
+        exec(source, scope)
+    assert re.search(r"as trained +\d", capsys.readouterr().out)
+    sizes = [row.value for row in scope["swept"] if row.metric == "update_norm"]
+    assert len(sizes) == 3 and all(0 < size < 100 for size in sizes)
+    assert {row.data for row in scope["swapped"]} == {scope["task"].digest}
+
+
+def test_the_probe_of_the_guide_runs_and_is_drawn(studied, store, tmp_path, monkeypatch):
+    from analysis.probes import paradoxes
+    from analysis.publish import caption, plots, save_figure
+
+    probe, figure = python_of("add-a-probe.md")
+    scope = dict(vars(paradoxes))
+    exec(probe, scope)
+    there = SimpleNamespace(half_steps=lambda host, task: scope["half_steps"](host, task, store=store))
+    monkeypatch.setitem(plots.ARM_LOOKS, "half steps", "task metric")
+    monkeypatch.setattr("analysis.paths.FIGURES", tmp_path)
+    known = {"plots": plots, "studied": studied, "save_figure": save_figure, "caption": caption}
+    exec(figure, {"paradoxes": there, **known})
+    assert (tmp_path / "half-steps-frozen.svg").is_file()
+
+
+def test_activations_are_read_as_the_guide_says(studied):
+    import analysis
+
+    scope = {"analysis": analysis, "host": studied["vittt"].host}
+    source = python_of("notebook-use.md")[1]
+    exec(source, scope)
+    assert scope["tape"]["layers.0.glu.q"].ndim == 4

@@ -94,7 +94,7 @@ def test_figures_of_a_comparison_show_in_a_notebook(studied, store):
     from IPython.core.formatters import DisplayFormatter
 
     data, _ = DisplayFormatter().format(both)
-    assert "text/html" in data and "as trained" in data["text/plain"]
+    assert "text/html" in data and re.search(r"as trained +\d", data["text/plain"])
     assert nbformat.v4.new_output("display_data", data={"text/html": data["text/html"]})
 
 
@@ -105,8 +105,12 @@ def test_records_of_a_probe_show_themselves_as_a_table_and_stay_a_tuple(studied,
 
     data, _ = DisplayFormatter().format(rows)
     assert isinstance(rows, tuple) and len(rows) == data["text/html"].count("<tr><td>") > 1
-    first = data["text/plain"].splitlines()[0]
-    assert first.startswith(f"evaluation  {rows[0].metric}  {rows[0].value:.4g}") and "steps: 1 -> 2" in first
+    shared, head, first, *_ = data["text/plain"].splitlines()
+    assert (
+        shared.startswith("measured; evaluation; ") and "steps: 1 -> 2" in shared and "family=vittt" in shared
+    )
+    assert re.match(r"metric +value$", head) and re.match(rf"{rows[0].metric} +{rows[0].value:.4g} \[", first)
+    assert first.index(f"{rows[0].value:.4g}") == head.index("value")
 
 
 def test_completion_offers_what_a_reader_may_use():
