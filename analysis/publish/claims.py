@@ -227,11 +227,11 @@ class ClaimTable:
         if entry is None:
             return "<td></td>"
         claim, verdict = entry
-        here = "; ".join(part for part in (verdict.measured, verdict.reason) if part)
-        source = self.source(verdict) or "here"
+        source = f"{self.source(verdict)}: " if verdict.measured else ""
         link = f'<a href="#{claim.anchor}" class="anchor" aria-label="Link to this claim">#</a>'
         lines = [f"<b>{MARKS[verdict.verdict]} {verdict.verdict}</b> {link}"]
-        lines += [f"<small>{source[0].upper()}{source[1:]}: {html.escape(here)}.</small>"] if here else []
+        told = (source + verdict.measured, verdict.reason)
+        lines += [f"<small>{text[0].upper()}{html.escape(text[1:])}.</small>" for text in told if text]
         lines += [f"<small>Published: {html.escape(claim.published)}.</small>"]
         kind, label = verdict.verdict.replace(" ", "-"), claim.family.title
         return (

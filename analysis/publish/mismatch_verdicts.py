@@ -48,7 +48,7 @@ def mismatched(family: Family, pair: str) -> Decide:
 def _p_text(largest: float, permutations: int) -> str:
     """The largest p-value of the kernel test, or that all of them are the smallest one it can give."""
     floor = 1 / (permutations + 1)
-    limit = f"1/({permutations} + 1), the smallest that {permutations} relabellings can show"
+    limit = f"1/{permutations + 1}, the floor of {permutations} relabellings"
     if largest <= floor * (1 + 1e-9):
         return f"MMD p <= {limit}"
     return f"largest MMD p {beside(largest, LARGEST_P)} (at least {limit})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf
+from math import inf, isnan
 
 from analysis.publish.verdicts import EXAMPLES, MISSING, Decide, Verdict, decided, evidence
 from analysis.records import Record, select
@@ -25,9 +25,9 @@ def steps(family: Family) -> Decide:
             return Verdict(MISSING)
         last = found[0].last
         losses = [sweep.losses[last] - sweep.losses[1] for sweep in found]
-        moved = "; ".join(str(sweep.changes[last]) for sweep in found)
         measured = (
-            f"{last} steps change the inner loss by {span(losses, '{:+.3g}')}, the task metric by {moved}"
+            f"{last} steps change the inner loss by {span(losses, '{:+.4g}')} and the task metric by "
+            f"{_moved_text([sweep.changes[last] for sweep in found])}"
         )
         falls, hurts = all(s.falls for s in found), all(s.hurts for s in found)
         helps = any(s.helps for s in found)
@@ -117,21 +117,27 @@ def update_size(record: Record) -> float:
     return sum(sites.values()) / len(sites)
 
 
+def _moved_text(changes: Sequence[Change]) -> str:
+    """The change with its interval, or over several seeds their range and what holds all their intervals."""
+    if len(changes) == 1 or any(isnan(one.value) for one in changes):
+        return "; ".join(map(str, changes))
+    low, high = min(one.low for one in changes), max(one.high for one in changes)
+    values = span([one.value for one in changes], "{:+.2f}")
+    return f"{values} {changes[0].unit} (95 % intervals within [{low:+.2f}, {high:+.2f}])"
+
+
 def _loss_text(found: Sequence[_Sweep]) -> str:
     if all(sweep.falls for sweep in found):
         return "the inner loss falls with every further step" + _every(found)
-    reached = [
-        f"k = {s.falls_to}" + (f" (seed {s.rows[0].seeds[0]})" if s.rows[0].seeds else "") for s in found
-    ]
-    return (
-        "the mean inner loss does not fall with every further step, as the rule stated beforehand asks: "
-        f"it falls up to {', '.join(reached)}"
-    )
+    reached = ", ".join(str(sweep.falls_to) for sweep in found)
+    seeds = ", ".join(str(seed) for sweep in found for seed in sweep.rows[0].seeds)
+    named = f" (seed{'s' if len(found) > 1 else ''} {seeds})" if seeds else ""
+    return f"the inner loss falls up to k = {reached}{named} and not with every further step, as the rule stated beforehand asks"
 
 
 def _metric_text(found: Sequence[_Sweep]) -> str:
     if all(sweep.hurts for sweep in found):
-        part = "" if all(sweep.falls for sweep in found) else ", so this part of the claim holds"
+        part = "" if all(sweep.falls for sweep in found) else ": this part of the claim holds"
         return f"the metric is worse at every k > 1{_every(found)}{part}"
     if any(sweep.helps for sweep in found):
         return "some k > 1 is better than k = 1 beyond its interval"
@@ -151,25 +157,21 @@ def _size_text(found: Sequence[_Sweep]) -> str:
     near = small or counts[:1]
     both = all(s.falls_to >= near[-1] and all(s.hurts_at(k) for k in near) for s in found)
     at = f"k = {', '.join(map(str, near))}"
-    times = f"{span([s.sizes[k] for s in found for k in near], '{:.2g}')} times"
+    times = span([s.sizes[k] for s in found for k in near], "{:.2g}")
+    holds = f"loss and metric {'already part' if both else 'do not part yet'}"
     if small:
-        text = f"this is {'already' if both else 'not yet'} so at {at}, where the update is no larger than the weights ({times})"
+        text = f"{holds} at {at}, where the update is no larger than the weights ({times} times)"
     else:
-        text = (
-            f"no k > 1 keeps the update within the weights: at {at} it is {times} as large, "
-            f"and loss and metric {'already part there' if both else 'do not part there yet'}"
-        )
+        text = f"no k > 1 keeps the update within the weights, {holds} at {at}, where it is {times} times as large"
     if any(sweep.sizes[last] <= last for sweep in found):
         return text
-    lost = (
-        ""
-        if any(s.beats_no_update for s in found)
-        else ", and the model is no better than without any update"
-    )
     far = span([s.sizes[last] for s in found], "{:.2g}")
+    lost = (
+        "" if any(s.beats_no_update for s in found) else ", and the model is no better than without updates"
+    )
     return (
-        f"{text}; the far end is a blow-up: at k = {last} the steps add up to {far} times the weights, "
-        f"each step larger than the weights on average{lost}"
+        f"{text}; k = {last} is a blow-up: the steps add up to {far} times the weights, on average each is larger "
+        f"than the weights{lost}"
     )
 
 

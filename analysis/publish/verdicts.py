@@ -59,7 +59,7 @@ def decided(
     """
     if seeds < LEAST_SEEDS:
         way = "neither way" if holds is None else f"{'for' if holds else 'against'} the claim"
-        told = f"one seed points {way}, a verdict needs {LEAST_SEEDS}: {reason}"
+        told = f"one seed points {way}: {reason}"
         return Verdict(OPEN, measured, told, seeds, evidence, note)
     if holds is None:
         return Verdict(OPEN, measured, reason, seeds, evidence, note)

@@ -41,6 +41,6 @@ def test_an_accuracy_near_the_floor_shows_its_side():
 
 
 def test_the_smallest_p_value_that_the_test_can_give_is_said_to_be_that():
-    assert "MMD p <= 1/(200 + 1), the smallest that 200 relabellings can show" in decide(clouds()).measured
+    assert "MMD p <= 1/201, the floor of 200 relabellings" in decide(clouds()).measured
     larger = decide(clouds(p_value=0.03)).measured
-    assert "largest MMD p 0.03 (at least 1/(200 + 1)" in larger
+    assert "largest MMD p 0.03 (at least 1/201" in larger
