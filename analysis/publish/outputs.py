@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import re
+import zlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from analysis.errors import ReportError
 from analysis.publish.marks import slim
@@ -18,6 +20,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 _SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL | re.IGNORECASE)
 _STYLER = re.compile(r"T_[0-9a-f]{5}(?=[_\s\"'>])")
+OFTEN = 100  # uses of a mark from which on the length of its id weighs
 _SVG_ID = re.compile(r'(\bid="|href="#|url\(#)([^")]+)')
 
 
@@ -49,8 +52,7 @@ class Outputs:
         link = f'<a class="number" href="#{anchor}">Figure <span data-number="{anchor}"></span></a>'
         parts = "".join(_part(label, text) for label, text in described["caption"] if label != "Measured")
         measured = self._measured(dict(described["caption"]).get("Measured", ""))
-        data = base64.b64encode(described["csv"].encode()).decode()
-        address = f"data:text/csv;base64,{data}"
+        address = f"data:text/csv;charset=utf-8,{quote(described['csv'], safe=' ,.;:/()+*=-_')}"
         download = (
             f'<p class="detail"><a download="{described["name"]}.csv" href="{address}">Data (CSV)</a></p>'
         )
@@ -95,8 +97,18 @@ class Outputs:
         svg = svg if self.printed else slim(svg)  # printing engines read the older form of links only
         svg = _SVG_ID.sub(rf"\1{prefix}-\2", svg).replace("<svg ", '<svg aria-hidden="true" ', 1)
         if not self.printed:
+            svg = _short_marks(svg)
             svg = svg.replace(INK, f"var(--ink, {INK})").replace(RULE, f"var(--rule, {RULE})")
         return svg
+
+
+def _short_marks(svg: str) -> str:
+    """Give marks that are drawn hundreds of times a short id, still one that no other figure has."""
+    for name, times in Counter(re.findall(r'<use href="#([^"]+)"', svg)).items():
+        if times > OFTEN:
+            short = f"m{zlib.crc32(name.encode()):08x}"
+            svg = svg.replace(f'"#{name}"', f'"#{short}"').replace(f'id="{name}"', f'id="{short}"')
+    return svg
 
 
 def _kind(svg: str) -> str:

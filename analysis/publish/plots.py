@@ -249,7 +249,10 @@ def _embedded(embedding: Any, points: Any, named: dict[str, Any]) -> Rows:
         if places is None
         else [dict(zip(("example", "head", "token"), p, strict=True)) for p in places]
     )
-    return [named | place | {"x": x, "y": y} for place, (x, y) in zip(known, points.round(2), strict=True)]
+    return [
+        named | place | {"x": x, "y": y}
+        for place, (x, y) in zip(known, points.astype(float).round(2), strict=True)
+    ]
 
 
 def costs(table: Mapping[str, Sequence[float]], lengths: Sequence[int], unit: str) -> tuple[Figure, Rows]:

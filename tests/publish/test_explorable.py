@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import nbformat
 import numpy as np
 import pytest
@@ -9,9 +11,11 @@ import pytest
 from analysis.probes.embedding import Embedding
 from analysis.publish import Caption, plots, save_figure, use_style
 from analysis.publish.executed import Executed
+from analysis.publish.figures import csv_text
 from analysis.publish.fragments import render
 from analysis.publish.marks import mark_rows, slim
 from analysis.publish.mathematics import Formulas
+from analysis.publish.outputs import _short_marks
 from analysis.publish.page import Build, render_page
 from analysis.publish.provenance import STAMP
 from tests.publish.conftest import _redirect
@@ -241,3 +245,15 @@ def test_clouds_are_written_compactly_and_small_groups_stay():
     few = "<g>\n" + use.format(1) + "</g>"
     mixed = many.replace("red", "blue", 1)
     assert slim(few) == few and slim(mixed) == mixed
+
+
+def test_a_mark_drawn_often_has_a_short_id_in_the_page_and_coordinates_end_where_they_were_rounded(executed):
+    body = render(executed, Formulas(), printed=False).body
+    used = set(re.findall(r'<use href="#([^"]+)"', body))
+    assert all(f'id="{name}"' in body for name in used)
+    shortened = _short_marks('<path id="fig-a-m1"/>' + '<use href="#fig-a-m1"/>' * 200)
+    assert "fig-a-m1" not in shortened and len(set(re.findall(r"m[0-9a-f]{8}", shortened))) == 1
+    _, rows = plots.embeddings({"layer 0": {"Q/K": embedding(), "V/O": embedding()}})
+    assert all(
+        len(cell) < 8 for line in csv_text(rows, "x").splitlines()[1:] for cell in line.split(",")[-2:]
+    )

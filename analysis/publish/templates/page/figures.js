@@ -26,8 +26,7 @@
     return rows.filter((row) => row.length > 1 || row[0]);
   };
   const decode = (link) => {
-    const bytes = Uint8Array.from(atob(link.href.split(",")[1]), (c) => c.charCodeAt(0));
-    const [head, ...rows] = parseCsv(new TextDecoder().decode(bytes));
+    const [head, ...rows] = parseCsv(decodeURIComponent(link.href.slice(link.href.indexOf(",") + 1)));
     return { head, rows };
   };
   const tidy = (text) => (/^-?\d*\.?\d+(e[-+]?\d+)?$/i.test(text) && !/^-?\d+$/.test(text) ? String(Number(Number(text).toPrecision(4))) : text);
