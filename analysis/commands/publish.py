@@ -98,6 +98,10 @@ def report(selection: Selection, *, pdf_engine: str, require_pdf: bool, output: 
         from analysis.models.checkpoints import inspect
 
         inspect(selection.checkpoint)  # what is no checkpoint should not run nine notebooks to say so
+        options["subtitle"] = (
+            f"What the checkpoint {selection.checkpoint.resolve().name} tells by itself; retrained models, theorems and "
+            "speed are those of the shipped report."
+        )
     made = build_report(**options, pdf_engine=pdf_engine, require_pdf=require_pdf, output=output)
     typer.echo(f"{made.executed} notebooks executed, {made.reused} taken from the cache")
     typer.echo(f"HTML: {made.html}")

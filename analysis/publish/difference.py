@@ -97,8 +97,14 @@ def compare_reports(first: Path, second: Path) -> Difference:
 def _row(key: str, first: Mapping[str, str] | None, second: Mapping[str, str] | None) -> Row:
     shown = second if first is None else first
     assert shown is not None
-    sides = [None if side is None else (side["verdict"], side["measured here"]) for side in (first, second)]
+    sides = [None if side is None else (_verdict(side), side["measured here"]) for side in (first, second)]
     return Row(key=key, model=shown["model"], claim=shown["claim"], first=sides[0], second=sides[1])
+
+
+def _verdict(claim: Mapping[str, str]) -> str:
+    """Return the verdict, with the way that a single seed points where the reason opens with it."""
+    way, _, _ = claim.get("reason", "").partition(":")
+    return f"{claim['verdict']}; {way}" if way.startswith("one seed points") else claim["verdict"]
 
 
 class _Reader(HTMLParser):
@@ -138,7 +144,7 @@ def _read(path: Path) -> tuple[str, Claims]:
         ) from error
     if not claims:
         raise ReportError(
-            f"expected a report with claims, received {file} without any; build it with 00_overview"
+            f"expected a report with claims, received {file} without any; its notebooks judge none, add --only 00 or --only 09"
         )
     return re.sub(r"\s+", " ", reader.found.get("build", "")).strip(), claims
 

@@ -111,7 +111,7 @@ def test_a_page_that_is_no_report_is_refused(tmp_path, content):
 
 
 def test_a_report_without_claims_is_refused(tmp_path):
-    with pytest.raises(ReportError, match="without any; build it with 00_overview"):
+    with pytest.raises(ReportError, match="without any.*add --only 00 or --only 09"):
         compare_reports(write(tmp_path / "a"), tmp_path / "a")
 
 
@@ -130,3 +130,13 @@ def test_a_table_of_claims_hands_its_values_to_the_report():
     data, metadata = DisplayFormatter().format(table_of(GOOD))
     assert "<table class='claims'>" in data["text/html"]
     assert metadata["claims"][0]["verdict"] == "reproduced"
+
+
+def test_one_seed_that_points_the_other_way_is_another_verdict(tmp_path):
+    sides = [
+        Verdict("inconclusive at this scale", "+0.1", f"one seed points {way}: because", 1)
+        for way in ("for", "against")
+    ]
+    first, second = (write(tmp_path / name, side) for name, side in zip("ab", sides, strict=True))
+    (row,) = compare_reports(first, second).rows
+    assert row.kind is Kind.VERDICT and row.second[0] == "inconclusive at this scale; one seed points against"

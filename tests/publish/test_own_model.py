@@ -1,0 +1,86 @@
+"""What one checkpoint can say: its own measurements decide, and nothing is borrowed from the shipped models."""
+
+import pytest
+
+from analysis.publish.claims import CLAIMS
+from analysis.publish.own_model import OwnTable, decide_own, judged, own_claims
+from analysis.publish.verdicts import MISSING, OPEN, UNDECIDABLE
+from analysis.records import Record
+from analysis.spec import Direction, Family, baseline, to_dict
+from tests.publish.made_records import KNOWN, clouds, sweep
+
+ASCENT = "gradient ascent on the frozen model"
+
+
+def task(question, arm, moved, *, each=8):
+    loops = baseline(Family.LACT_LM, chunk=64)
+    direction = Direction.ASCENT if arm == "ascent" else Direction.DESCENT
+    return {
+        "question": question,
+        "seeds": (0,),
+        "samples": each,
+        "data": "d",
+        "run_spec": {name: to_dict(loop.edit(direction=direction)) for name, loop in loops.items()},
+        "parameters": {"family": "lact_lm", "variant": "own"} | ({"arm": arm} if arm else {}),
+    }, {"per_example": [1.0 + moved + 0.001 * i for i in range(each)], "lower_is_better": True}
+
+
+def rows(question, arm, moved, update=-1.0):
+    base, extra = task(question, arm, moved)
+    return [
+        Record(**base, metric="perplexity", value=3.0 + moved, extra=extra, diverged=moved != moved),
+        Record(**base, metric="inner_loss_before", value=0.0),
+        Record(**base, metric="inner_loss_after", value=update),
+    ]
+
+
+OWN = [
+    *rows("evaluation", None, 0.0),
+    *sweep(seeds=(0,), variant="own"),
+    *clouds(seeds=(0,)),
+    *rows(ASCENT, "as trained", 0.0),
+    *rows(ASCENT, "ascent", 0.3, update=0.5),
+    *rows(ASCENT, "no update", -0.2),
+]
+
+
+def test_claims_are_decided_on_the_own_measurements_or_not_at_all():
+    found = {claim.key.removesuffix("-lact_lm"): verdict for claim, verdict in own_claims(OWN)}
+    asked = {"steps", "ascent-loss", "qk"}
+    assert {key for key, verdict in found.items() if verdict.verdict == OPEN} == asked
+    assert all(found[key].reason.startswith("one seed points for the claim") for key in asked)
+    others = set(found) - asked - {"vo"}
+    assert found["vo"].verdict == MISSING and {found[key].verdict for key in others} == {UNDECIDABLE}
+    assert not any(found[key].measured for key in others)
+    assert found["ascent-loss"].measured.endswith("by -1 (descent) and +0.5 (ascent)")
+
+
+def test_a_claim_about_retrained_models_borrows_no_record():
+    (update,) = [claim for claim in CLAIMS if claim.key == "update-lact_lm"]
+    assert judged([update], KNOWN)[0][1].verdict == "reproduced"
+    assert decide_own(update, [*OWN, *KNOWN]).verdict == UNDECIDABLE
+
+
+def test_what_was_not_measured_is_said_to_be_missing():
+    found = {claim.key: verdict.verdict for claim, verdict in own_claims(rows("evaluation", None, 0.0))}
+    assert found["steps-lact_lm"] == found["ascent-loss-lact_lm"] == found["qk-lact_lm"] == MISSING
+
+
+def test_the_frozen_model_is_told_edit_by_edit():
+    table = OwnTable(OWN)
+    told = {row["key"]: row for row in table.plain()}
+    assert set(told) == {"own-metric-lact_lm", "own-no-update-lact_lm", "own-flipped-lact_lm"}
+    assert (
+        told["own-flipped-lact_lm"]["verdict"] == "worse"
+        and told["own-no-update-lact_lm"]["verdict"] == "better"
+    )
+    assert told["own-metric-lact_lm"]["measured here"].startswith("perplexity 3")
+    assert "id='claim-own-flipped-lact_lm'" in table._repr_html_() and "worse" in repr(table)
+
+
+@pytest.mark.parametrize(
+    ("moved", "word"), [(0.0, "no difference beyond its interval"), (float("nan"), "diverged")]
+)
+def test_an_edit_without_an_effect_and_one_that_breaks_the_numbers(moved, word):
+    own = [*rows("evaluation", None, 0.0), *rows(ASCENT, "ascent", moved)]
+    assert OwnTable(own).plain()[1]["verdict"] == word
