@@ -141,6 +141,9 @@ def nearest_name(loops: Mapping[str, InnerLoop]) -> str:
             edits = "" if dict(rung) == dict(loops) else difference_text(rung, loops)
             count = edits.count(" -> ")
             if best is None or count < best[0]:
+                if not any(loop.moving for loop in loops.values()):
+                    best = (count, f"{family.title} without updates")
+                    continue
                 shown = edits if count <= 3 else f"in {count} fields"
                 best = (count, f"{family.title} {name}" + (f" edited ({shown})" if edits else ""))
     if best is None:  # a layer of no published family is described instead of named

@@ -143,6 +143,15 @@ def test_a_caption_names_the_loop_where_the_loops_of_a_layer_are_run_differently
     assert f"with {first}.steps 2" in caption("Sweep", rows).model
 
 
+@pytest.mark.parametrize("family", list(Family))
+def test_a_model_that_was_trained_without_updates_is_called_that(family):
+    frozen = {name: loop.frozen() for name, loop in baseline(family).items()}
+    made = caption("Loss", [make(trained_spec=frozen, run_spec=frozen)])
+    assert made.model == f"trained with {family.title} without updates; run as trained."
+    moving = make(trained_spec=baseline(family), run_spec=baseline(family))
+    assert "without updates" not in caption("Loss", [moving]).model
+
+
 def test_a_caption_says_how_activations_were_replaced():
     trained = baseline(Family.LACT_LM)
     arms = ("as trained", "values of shuffled tokens")
