@@ -15,11 +15,12 @@ from analysis import paths
 from analysis.errors import AnalysisError, ParameterError, closest
 from analysis.lab.controls import Controls
 from analysis.lab.edits import Choice
-from analysis.lab.examples import Bench, bench, open_bench
+from analysis.lab.examples import LIMITS, Bench, bench, open_bench
 from analysis.lab.front_end import panels_shown
 from analysis.lab.gallery import Gallery
 from analysis.lab.latest import Latest, Wanted
 from analysis.probes.subjects import Subject
+from analysis.spec import Family
 
 ORDER: dict[str, tuple[str, ...]] = {
     "overview": ("summary", "chart", "example", "attention"),
@@ -192,7 +193,9 @@ def panel(question: str, studied: Mapping[str, Subject] | None = None, *, data: 
         return None
     from analysis.probes.subjects import subjects
 
-    held = {name: bench(one, data) for name, one in (subjects() if studied is None else studied).items()}
+    if studied is None:  # no more examples than a panel keeps: drawing others would only delay it
+        studied = subjects(samples={family.value: LIMITS[family][0] for family in Family})
+    held = {name: bench(one, data) for name, one in studied.items()}
     held = {name: replace(one, title=_title(one)) for name, one in held.items()}
     known = {one.host.checkpoint.path.resolve() for one in held.values() if one.host.checkpoint is not None}
     others = [folder for folder in sorted(paths.CHECKPOINTS.glob("*-s*")) if folder.resolve() not in known]
