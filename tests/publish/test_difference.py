@@ -111,7 +111,7 @@ def test_a_page_that_is_no_report_is_refused(tmp_path, content):
 
 
 def test_a_report_without_claims_is_refused(tmp_path):
-    with pytest.raises(ReportError, match="without any.*add --only 00 or --only 09"):
+    with pytest.raises(ReportError, match=r"without any.*add --only 00 or --only 09"):
         compare_reports(write(tmp_path / "a"), tmp_path / "a")
 
 
