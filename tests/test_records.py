@@ -13,7 +13,7 @@ import pytest
 from analysis import records
 from analysis.errors import RecordError
 from analysis.paths import ROOT
-from analysis.records import Kind, Record, RecordTable, plain, published, to_frame
+from analysis.records import Kind, Record, RecordTable, Store, plain, published, to_frame
 from analysis.spec import Direction, InnerLoop, to_dict
 from tests.sample_records import make
 
@@ -189,3 +189,13 @@ def test_file_digest(tmp_path):
 def test_plain_refuses_what_it_cannot_hold():
     with pytest.raises(RecordError, match=r"x\.a\[1\]"):
         plain({"a": [1, object()]}, "x")
+
+
+def test_a_record_and_a_store_print_in_one_line(tmp_path):
+    record = make(value=21.434, ci_low=21.1, ci_high=21.76)
+    assert str(record).startswith(
+        f"{record.question}: {record.metric} 21.43 [21.1, 21.76]"
+    ) and "\n" not in str(record)
+    store = Store(tmp_path)
+    store.put(record)
+    assert repr(store) == f"Store('{tmp_path}', 1 records)"

@@ -16,6 +16,7 @@ from analysis.publish.retrained_verdicts import ascent_loss, at_least_as_good, e
 from analysis.publish.step_verdicts import steps
 from analysis.publish.verdicts import Decide, Verdict
 from analysis.records import Record
+from analysis.records.table import aligned
 from analysis.spec import Family
 
 ASSUMED, STATED, NOT_SHOWN = "assumed", "stated", "not shown"
@@ -192,6 +193,14 @@ class ClaimTable:
             listed = ", ".join(f"**{number} {verdict}**" for verdict, number in counts.items() if number)
             lines.append(f"- {sum(counts.values())} claims {basis.value}: {listed or 'none'}.")
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """Return a text table for a terminal: model, claim, verdict and what was measured."""
+        cells = [
+            (claim.family.title, claim.statement, verdict.verdict, verdict.measured)
+            for claim, verdict in self.decided
+        ]
+        return aligned([("model", "claim", "verdict", "measured"), *cells])
 
     def plain(self) -> list[dict[str, str]]:
         """Return every row as JSON-ready values under the claim's key, for a comparison of two reports."""

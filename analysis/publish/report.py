@@ -66,15 +66,8 @@ def build_report(
     target = (output or paths.REPORT).resolve()
     with _staging(target) as stage:
         engine, note = _engine(pdf_engine)
-        executed = run_notebooks(
-            notebooks,
-            parameters,
-            jobs=jobs,
-            timeout=timeout,
-            fresh=fresh,
-            extra_inputs=extra_inputs,
-            figures=paths.FIGURES if target == paths.REPORT.resolve() else target / "figures",
-        )
+        how: dict[str, Any] = {"jobs": jobs, "timeout": timeout, "fresh": fresh, "extra_inputs": extra_inputs}
+        executed = run_notebooks(notebooks, parameters, figures=_figures_of(target), **how)
         failures = [sentence for entry in executed if (sentence := describe_failure(entry))]
         build = Build(title=title, subtitle=subtitle, line=_line(executed), warning="; ".join(failures))
         if failures:
@@ -83,11 +76,7 @@ def build_report(
                 f"{'; '.join(failures)}; the partial report is {target / 'failed' / 'index.html'}"
             )
         made = _write(executed, build, stage, engine)
-        for file in made:
-            os.replace(stage / file, target / file)
-        if "report.pdf" not in made:
-            (target / "report.pdf").unlink(missing_ok=True)  # it would belong to another report
-        shutil.rmtree(target / "failed", ignore_errors=True)
+        _place(made, stage, target)
     if note and require_pdf:
         raise DependencyError(f"{note} (the HTML report was written)")
     reused = sum(entry.cached for entry in executed)
@@ -116,6 +105,20 @@ def regenerate_figures(
         if output.get("metadata", {}).get("figure")
     ]
     return [paths.FIGURES / f"{name}.svg" for name in names]
+
+
+def _figures_of(target: Path) -> Path:
+    """Return the folder of a report's figures: the repository's for its own report, else one beside the report."""
+    return paths.FIGURES if target == paths.REPORT.resolve() else target / "figures"
+
+
+def _place(made: Sequence[str], stage: Path, target: Path) -> None:
+    """Move the finished files of a report to where they are read, and remove what belongs to a former one."""
+    for file in made:
+        os.replace(stage / file, target / file)
+    if "report.pdf" not in made:
+        (target / "report.pdf").unlink(missing_ok=True)
+    shutil.rmtree(target / "failed", ignore_errors=True)
 
 
 def _engine(pdf_engine: str) -> tuple[str, str]:

@@ -37,8 +37,10 @@ class StatementTable:
     def _repr_mimebundle_(
         self, include: object = None, exclude: object = None
     ) -> tuple[dict[str, str], dict[str, object]]:
-        text = "\n".join(f"{one['claim']} {one['verdict']}, {one['measured here']}" for one in self.plain())
-        return {"text/html": self._repr_html_(), "text/plain": text}, {"claims": self.plain()}
+        return {"text/html": self._repr_html_(), "text/plain": repr(self)}, {"claims": self.plain()}
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{one['claim']} {one['verdict']}, {one['measured here']}" for one in self.plain())
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th scope='col'>{name}</th>" for name in ("statement", *self.columns))

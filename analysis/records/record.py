@@ -88,6 +88,12 @@ class Record:
     def __hash__(self) -> int:
         return hash(self.key)
 
+    def __str__(self) -> str:
+        """Return the record in one line; `repr` shows every field."""
+        from analysis.records.table import format_value
+
+        return f"{self.question}: {self.metric} {format_value(self)}; {difference(self)}"
+
     def edit(self, **changes: Any) -> Record:
         """Return a copy with the named fields replaced."""
         return dataclasses.replace(self, **changes)

@@ -27,6 +27,9 @@ class Store:
         self.folder = Path(folder) if folder is not None else CACHE / "records"
         self._environment = environment
 
+    def __repr__(self) -> str:
+        return f"Store({str(self.folder)!r}, {sum(1 for _ in self.folder.glob('*.json'))} records)"
+
     @property
     def environment(self) -> dict[str, Any]:
         """Code digest and package versions that a cached result must have been made with."""

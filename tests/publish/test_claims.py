@@ -12,6 +12,8 @@ from tests.publish.made_records import clouds as made_clouds
 def test_without_records_every_claim_is_a_gap():
     table = ClaimTable(decide_all([]))
     assert table.counts()[verdicts.MISSING] == len(CLAIMS) == 29
+    head, *lines = repr(table).splitlines()
+    assert len(lines) == 29 and all(line.index("not measured") == head.index("verdict") for line in lines)
 
 
 def test_claims_are_counted_by_what_the_paper_offers():
