@@ -224,7 +224,8 @@ class ClaimTable:
         )
         notes = {claim.statement: verdict.note for claim, verdict in self.decided if verdict.note}
         body = [
-            f"<tr><td>{section}</td><th scope='row'>{html.escape(statement)}{_note(notes.get(statement))}</th>"
+            f"<tr><td>{section}</td><th scope='row'>{html.escape(statement)}"
+            + f"{_folded('What it does not show', notes.get(statement))}</th>"
             + "".join(self._cell(cells.get((statement, family))) for family in families)
             + "</tr>"
             for section, statement in statements
@@ -232,19 +233,20 @@ class ClaimTable:
         return f"<table class='claims'><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
     def _cell(self, entry: tuple[Claim, Verdict] | None) -> str:
-        """One verdict: mark and word, then what was measured here and, apart from it, what the paper printed."""
+        """One verdict: mark and word, what was measured here, apart from it what the paper printed, and the reason folded."""
         if entry is None:
             return "<td></td>"
         claim, verdict = entry
         source = f"{self.source(verdict)}: " if verdict.measured else ""
         link = f'<a href="#{claim.anchor}" class="anchor" aria-label="Link to this claim">#</a>'
         lines = [f"<b>{MARKS[verdict.verdict]} {verdict.verdict}</b> {link}"]
-        told = (source + verdict.measured, verdict.reason)
-        lines += [f"<small>{text[0].upper()}{html.escape(text[1:])}.</small>" for text in told if text]
+        if verdict.measured:
+            lines += [f"<small>{_sentence(source + verdict.measured)}</small>"]
         lines += [f"<small>Published: {html.escape(claim.published)}.</small>"]
         kind, label = verdict.verdict.replace(" ", "-"), claim.family.title
         return (
-            f"<td id='{claim.anchor}' class='verdict-{kind}' data-label='{label}'>{'<br>'.join(lines)}</td>"
+            f"<td id='{claim.anchor}' class='verdict-{kind}' data-label='{label}'>{'<br>'.join(lines)}"
+            f"{_folded('Why', verdict.reason)}</td>"
         )
 
 
@@ -257,5 +259,12 @@ MARKS = {
 }
 
 
-def _note(text: str | None) -> str:
-    return f"<br><small>{html.escape(text)}</small>" if text else ""
+def _sentence(text: str) -> str:
+    return html.escape(f"{text[0].upper()}{text[1:].rstrip('.')}.")
+
+
+def _folded(title: str, text: str | None) -> str:
+    """Text that a reader opens on demand, and that a printed page shows."""
+    if not text:
+        return ""
+    return f"<details class='why'><summary>{title}</summary><small>{_sentence(text)}</small></details>"

@@ -18,7 +18,8 @@ STANDARD = {"tokens": 32768, "chunk": 2048, "width": 384, "heads": 4, "batch": 1
 """The shape of the paper's layer, at which the ladder is measured."""
 REDUCIBLE = ("v2", "v3", "v4", "v5", "v6")
 FORMS = ("recurrent", "parallel")
-RUNG_NAMES = {rung.key: rung.name for rung in RUNGS}
+RUNG_NAMES = {rung.key: rung.name.replace(" ", "\u00a0") for rung in RUNGS}
+"""Names of rungs that do not break across lines in a narrow column of a table."""
 TRAINED = ("baseline", "v2")
 """The two variants of Figure 4."""
 
@@ -112,34 +113,42 @@ def speed_table(records: Sequence[Record]) -> Any:
     mine, theirs = ratios(times), published_ratios()
     rows = []
     for rung in RUNGS:
-        row = {"rung": rung.name}
+        row = {"rung": RUNG_NAMES[rung.key]}
         for form in FORMS:
             found = one_time(times, rung.key, form)
             missing = "not measured yet" if (rung.key, form) in printed else "no such form"
-            row[f"{form} here"] = missing if found is None else f"{speed(found):.2f}"
-        row["parallel / recurrent here"] = str(mine[rung.key]) if rung.key in mine else ""
+            row[f"{form}, here"] = missing if found is None else f"{speed(found):.2f}"
+        row["ratio, here"] = str(mine[rung.key]) if rung.key in mine else ""
         for form in FORMS:
             value = printed.get((rung.key, form))
-            row[f"{form} published"] = "" if value is None else f"{value:.2f}"
-        row["ratio published"] = f"{theirs[rung.key]:.1f}" if rung.key in theirs else ""
+            row[f"{form}, published"] = "" if value is None else f"{value:.2f}"
+        row["ratio, published"] = f"{theirs[rung.key]:.1f}" if rung.key in theirs else ""
         rows.append(row)
     return pd.DataFrame(rows).set_index("rung")
 
 
 def comparison_table(records: Sequence[Record], passes: str = "forward") -> Any:
-    """Return every time at the standard shape with floor, first call, memory, error, and the ratio to what it is compared with.
+    """Return every time at the standard shape with its floor, its memory, and the ratio to what it is compared with.
 
     None without any such time.
     """
+    return _table([_compared(records, found) for found in _in_order(records, passes)])
+
+
+def error_table(records: Sequence[Record], passes: str = "forward") -> Any:
+    """Return the errors with which these times were taken, beside those of torch's mixed precision; None without any."""
+    return _table([_errors(found) for found in _in_order(records, passes)])
+
+
+def _in_order(records: Sequence[Record], passes: str) -> list[Record]:
+    times = kernel_times(records, **STANDARD, passes=passes)
+    found = (one_time(times, rung.key, form) for rung in RUNGS for form in FORMS)
+    return [record for record in found if record is not None]
+
+
+def _table(rows: Sequence[dict[str, str]]) -> Any:
     import pandas as pd
 
-    times = kernel_times(records, **STANDARD, passes=passes)
-    rows = [
-        _compared(records, found)
-        for rung in RUNGS
-        for form in FORMS
-        if (found := one_time(times, rung.key, form)) is not None
-    ]
     if not rows:
         return None
     table = pd.DataFrame(rows).set_index(["rung", "form"])
@@ -154,23 +163,28 @@ def _compared(records: Sequence[Record], ours: Record) -> dict[str, str]:
     row = {
         "rung": RUNG_NAMES[ours.parameters["variant"]],
         "form": ours.parameters["form"],
-        "ms [fastest, slowest]": f"{ours.value:.3f} [{min(extra['samples']):.3f}, {max(extra['samples']):.3f}]",
+        "ms": f"{ours.value:.3f}",
         "floor (ms)": f"{extra['floor_ms']:.3f}" if "floor_ms" in extra else "",
         "achieved": f"{extra['achieved']:.0%}" if "achieved" in extra else "",
         "peak (GiB)": f"{extra['peak_gib']:.2f}",
-        "error": f"{max(extra['errors'].values()):.1e}",
-        "of the first chunks": f"{extra['errors']['first outputs']:.1e}"
-        if "first outputs" in extra["errors"]
-        else "",
-        "of plain arithmetic": f"{max(extra['errors_of_plain'].values()):.1e}"
-        if "errors_of_plain" in extra
-        else "",
     }
     for name in OTHERS:
         other = rival(records, ours, name)
         row[f"{name} (ms)"] = "" if other is None else f"{other.value:.3f}"
         row[f"times {name}"] = "" if other is None else str(ratio(other, ours))
     return row
+
+
+def _errors(ours: Record) -> dict[str, str]:
+    found, plain = ours.extra["errors"], ours.extra["errors_of_plain"]
+    return {
+        "rung": RUNG_NAMES[ours.parameters["variant"]],
+        "form": ours.parameters["form"],
+        "first chunks": f"{found['first outputs']:.1e}",
+        "largest": f"{max(found.values()):.1e}",
+        "mixed precision, first chunks": f"{plain['first outputs']:.1e}",
+        "largest, mixed precision": f"{max(plain.values()):.1e}",
+    }
 
 
 def first_call_table(records: Sequence[Record]) -> Any:

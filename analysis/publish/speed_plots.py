@@ -154,9 +154,7 @@ def swept(records: Sequence[Record], axis: str) -> list[Record]:
 def issuing(times: Sequence[Record]) -> list[str]:
     """Return the sentence for a caption when these times hold what the processor takes to issue a call."""
     if any(record.parameters["issuing"] == "included" for record in times):
-        return [
-            "a time includes the issuing of the call, which rules the short ones"
-        ]
+        return ["a time includes the issuing of the call, which rules the short ones"]
     return []
 
 

@@ -63,11 +63,11 @@ def test_times_are_of_one_device_and_of_the_kernels(records):
 
 def test_the_table_keeps_measured_and_published_apart(records):
     table = speed.speed_table(records)
-    assert table.loc["Variant 2", "parallel here"] == "43.69"
-    assert table.loc["Variant 2", "parallel published"] == "30.18"
-    assert table.loc["Variant 2", "parallel / recurrent here"].startswith("4.00 [")
-    assert table.loc["Baseline", "parallel here"] == "no such form"
-    assert table.loc["Baseline", "recurrent published"] == "4.30"
+    assert table.loc["Variant\u00a02", "parallel, here"] == "43.69"
+    assert table.loc["Variant\u00a02", "parallel, published"] == "30.18"
+    assert table.loc["Variant\u00a02", "ratio, here"].startswith("4.00 [")
+    assert table.loc["Baseline", "parallel, here"] == "no such form"
+    assert table.loc["Baseline", "recurrent, published"] == "4.30"
 
 
 def test_without_records_the_table_says_so_and_shows_no_number_of_ours():
@@ -81,14 +81,17 @@ def test_without_records_the_table_says_so_and_shows_no_number_of_ours():
 
 def test_comparisons_are_ratios_to_the_same_case(records):
     table = speed.comparison_table(records)
-    assert table.loc[("Variant 6", "parallel"), "times torch.compile"].startswith("3.00")
-    assert table.loc[("Variant 6", "parallel"), "achieved"] == "50%"
+    assert table.loc[("Variant\u00a06", "parallel"), "times torch.compile"].startswith("3.00")
+    assert table.loc[("Variant\u00a06", "parallel"), "achieved"] == "50%"
     assert "flash-linear-attention (ms)" not in table
     both = speed.comparison_table(records, "training")
-    assert list(both.index) == [("Baseline", "recurrent"), ("Variant 2", "parallel")]
+    assert list(both.index) == [("Baseline", "recurrent"), ("Variant\u00a02", "parallel")]
     assert "floor (ms)" not in both
+    errors = speed.error_table(records)
+    assert errors.loc[("Baseline", "recurrent"), "largest"] == "1.0e-03"
+    assert speed.error_table([]) is None
     first = speed.first_call_table(records)
-    assert first.loc[("Variant 2", "parallel"), "empty cache (s)"] == "6.00"
+    assert first.loc[("Variant\u00a02", "parallel"), "empty cache (s)"] == "6.00"
 
 
 @pytest.mark.parametrize("axis", ["tokens", "chunk", "width"])

@@ -228,5 +228,5 @@
     if (slider) addSlider(one, slider.id.split("-slider-")[1]);
   }
   // Paper shows what is folded here.
-  addEventListener("beforeprint", () => document.querySelectorAll("details.measured").forEach((fold) => { fold.open = true; }));
+  addEventListener("beforeprint", () => document.querySelectorAll("details.measured, details.why").forEach((fold) => { fold.open = true; }));
 })();
