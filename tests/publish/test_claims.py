@@ -60,9 +60,9 @@ def test_a_gap_has_no_source():
 def test_a_note_stands_once_beside_its_statement():
     asked = [claim for claim in CLAIMS if claim.key.startswith("steps-")]
     noted = [(claim, Verdict(verdicts.OPEN, "+1", "because", 1, note="mind the control")) for claim in asked]
-    assert ClaimTable(noted)._repr_html_().count("mind the control") == 1
+    assert ClaimTable(noted)._repr_html_().count("Mind the control.") == 1
     assert (
-        "mind"
+        "Mind"
         not in ClaimTable([(c, Verdict(verdicts.OPEN, "+1", "because", 1)) for c in asked])._repr_html_()
     )
 
