@@ -117,12 +117,12 @@ def speed_table(records: Sequence[Record]) -> Any:
         for form in FORMS:
             found = one_time(times, rung.key, form)
             missing = "not measured yet" if (rung.key, form) in printed else "no such form"
-            row[f"{form}, here"] = missing if found is None else f"{speed(found):.2f}"
-        row["ratio, here"] = str(mine[rung.key]) if rung.key in mine else ""
+            row[form] = missing if found is None else f"{speed(found):.2f}"
+        row["ratio"] = f"{mine[rung.key].value:.2f}" if rung.key in mine else ""
         for form in FORMS:
             value = printed.get((rung.key, form))
-            row[f"{form}, published"] = "" if value is None else f"{value:.2f}"
-        row["ratio, published"] = f"{theirs[rung.key]:.1f}" if rung.key in theirs else ""
+            row[f"{form}, paper"] = "" if value is None else f"{value:.2f}"
+        row["ratio, paper"] = f"{theirs[rung.key]:.1f}" if rung.key in theirs else ""
         rows.append(row)
     return pd.DataFrame(rows).set_index("rung")
 
@@ -175,15 +175,19 @@ def _compared(records: Sequence[Record], ours: Record) -> dict[str, str]:
     return row
 
 
+def _percent(error: float) -> str:
+    return f"{100 * error:.2g} %"
+
+
 def _errors(ours: Record) -> dict[str, str]:
     found, plain = ours.extra["errors"], ours.extra["errors_of_plain"]
     return {
         "rung": RUNG_NAMES[ours.parameters["variant"]],
         "form": ours.parameters["form"],
-        "first chunks": f"{found['first outputs']:.1e}",
-        "largest": f"{max(found.values()):.1e}",
-        "mixed precision, first chunks": f"{plain['first outputs']:.1e}",
-        "largest, mixed precision": f"{max(plain.values()):.1e}",
+        "first chunks": _percent(found["first outputs"]),
+        "largest": _percent(max(found.values())),
+        "first chunks, mixed precision": _percent(plain["first outputs"]),
+        "largest, mixed precision": _percent(max(plain.values())),
     }
 
 
