@@ -81,6 +81,8 @@ class Outputs:
         for random_id in dict.fromkeys(_STYLER.findall(content)):
             self.tables += 1
             content = content.replace(random_id, f"{self.name}-table{self.tables}")
+        if self.printed:  # a fold cannot be opened on paper
+            content = content.replace("<details ", "<details open ")
         return set_tables(content) if "<table" in content else f'<div class="html">{content}</div>'
 
     def _plain_figure(self, svg: str, alt: str) -> str:
