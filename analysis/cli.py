@@ -175,6 +175,7 @@ def figures(
     jobs: Jobs = 2,
     timeout: Timeout = 1800,
     fresh: Fresh = False,
+    output: Annotated[Path | None, typer.Option("--output", help="Folder in place of figures/.")] = None,
 ) -> None:
     """Draw every figure by running its notebook; what the cache holds is written from there unless --fresh."""
     from analysis.commands import publish
@@ -182,7 +183,7 @@ def figures(
     chosen = publish.Selection(
         only=only or (), assignments=assignments or (), jobs=jobs, timeout=timeout, fresh=fresh
     )
-    publish.figures(chosen)
+    publish.figures(chosen, output)
 
 
 report_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)

@@ -108,11 +108,11 @@ def report(selection: Selection, *, pdf_engine: str, require_pdf: bool, output: 
     typer.echo(f"PDF:  {made.pdf}" if made.pdf else f"PDF:  none ({made.note or 'not asked for'})")
 
 
-def figures(selection: Selection) -> None:
-    """Draw the figures again and say where they lie."""
+def figures(selection: Selection, output: Path | None = None) -> None:
+    """Draw the figures again, into `output` or `figures/`, and say where they lie."""
     from analysis.publish.report import regenerate_figures
 
-    for path in regenerate_figures(**selection.options()):
+    for path in regenerate_figures(figures=output, **selection.options()):
         typer.echo(str(path))
 
 

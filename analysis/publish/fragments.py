@@ -95,7 +95,10 @@ def _command(executed: Executed) -> str:
         for name, value in changed.items()
     }
     settings = "".join(f" --set {shlex.quote(f'{name}={text}')}" for name, text in written.items())
-    return f"ttt-analysis figures --only {executed.name} --fresh{settings}"
+    place = (
+        " --output own-figures" if "checkpoint" in changed else ""
+    )  # figures/ holds those of the shipped models
+    return f"ttt-analysis figures --only {executed.name} --fresh{place}{settings}"
 
 
 def describe_failure(executed: Executed) -> str:

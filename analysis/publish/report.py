@@ -87,13 +87,18 @@ def build_report(
 
 
 def regenerate_figures(
-    notebooks: Sequence[Path] | None = None, parameters: Mapping[str, Any] | None = None, **options: Any
+    notebooks: Sequence[Path] | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    figures: Path | None = None,
+    **options: Any,
 ) -> list[Path]:
-    """Write every figure again by running the same notebooks; return the SVG files.
+    """Write every figure again by running the same notebooks, into `figures` or the usual folder; return the SVG files.
 
     `options` are those of `run_notebooks`. Raises ReportError naming the notebooks that failed.
     """
-    executed = run_notebooks(notebooks, parameters, **options)
+    folder = paths.FIGURES if figures is None else figures.resolve()
+    executed = run_notebooks(notebooks, parameters, figures=folder, **options)
     failures = [sentence for entry in executed if (sentence := describe_failure(entry))]
     if failures:
         raise ReportError("; ".join(failures))
@@ -104,7 +109,7 @@ def regenerate_figures(
         for output in cell.get("outputs", [])
         if output.get("metadata", {}).get("figure")
     ]
-    return [paths.FIGURES / f"{name}.svg" for name in names]
+    return [folder / f"{name}.svg" for name in names]
 
 
 def _figures_of(target: Path) -> Path:

@@ -232,3 +232,5 @@ def test_a_report_elsewhere_keeps_its_figures_beside_it(project, tmp_path):
         drawn.write_text("of another run")
         build_report(output=None if figures == paths.FIGURES else elsewhere, pdf_engine="none")
         assert drawn.read_text() == content
+    assert {path.parent for path in regenerate_figures(figures=elsewhere / "again")} == {elsewhere / "again"}
+    assert (elsewhere / "again" / "step-sweep.svg").read_text() == content
