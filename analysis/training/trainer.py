@@ -63,11 +63,11 @@ def train(
     """
     team = join(device)
     folder = Path(folder) if folder is not None else paths.CHECKPOINTS / recipe.folder
-    require_free(folder, recipe)
     if task is None:
         if team.leads:
             LOG.info("%s: preparing %s", recipe.folder, recipe.data.summary() if data is None else data)
         task = load_task(recipe, team.device, corpus, data)
+    require_free(folder, recipe)  # it makes the folder, which a run without data must not leave behind
     run = Run(
         recipe, task, team, folder, graph=graph, compiled=compiled, resume=resume, commit_name=commit_name
     )

@@ -146,9 +146,12 @@ def test_waiting_is_never_silent(tmp_path, capsys, caplog):
     assert "16 examples" in capsys.readouterr().err
 
 
-def test_a_recipe_with_a_source_needs_its_folder():
+def test_a_recipe_with_a_source_needs_its_folder_and_leaves_none(tmp_path):
     with pytest.raises(DataError, match=r"fineweb-edu.*--data FOLDER"):
         load_task(find("lact_lm-baseline-paper"), CPU)
+    with pytest.raises(DataError):
+        train(find("lact_lm-baseline-paper"), tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
