@@ -20,10 +20,11 @@ def mismatched(family: Family, pair: str) -> Decide:
         rows = select(
             records, question="distribution mismatch", parameters={"family": family.value, "pair": pair}
         )
-        accuracy = [row.value for row in rows if row.metric == "classifier_accuracy"]
-        p_values = [row.value for row in rows if row.metric == "mmd_p_value"]
-        if not accuracy:
+        by_accuracy, by_p = (_by_clouds(rows, metric) for metric in ("classifier_accuracy", "mmd_p_value"))
+        if not by_accuracy or by_accuracy.keys() != by_p.keys():
             return Verdict(MISSING)
+        pairs = [(accuracy, by_p[key]) for key, accuracy in by_accuracy.items()]
+        accuracy, p_values = zip(*pairs, strict=True)
         fewest = min(row.parameters.get("permutations", 0) for row in rows)
         least, most = (beside(end, ACCURACY_FLOOR) for end in (min(accuracy), max(accuracy)))
         measured = f"classifier accuracy {least} to {most}; {_p_text(max(p_values), fewest)}"
@@ -31,7 +32,6 @@ def mismatched(family: Family, pair: str) -> Decide:
         if fewest < RELABELLINGS:
             reason = f"{fewest} relabellings cannot show p < {LARGEST_P}; take {RELABELLINGS} or more"
             return Verdict(OPEN, measured, reason, seeds, known)
-        pairs = list(zip(accuracy, p_values, strict=True))
         clear = sum(a > ACCURACY_FLOOR and p < LARGEST_P for a, p in pairs)
         layers = len({row.parameters["layer"] for row in rows})
         total = f"{seeds} seeds × {layers} layers" if seeds > 1 else f"{layers} layers"
@@ -43,6 +43,12 @@ def mismatched(family: Family, pair: str) -> Decide:
         return decided(holds, measured, reason, seeds=seeds, evidence=known)
 
     return decide
+
+
+def _by_clouds(rows: Sequence[Record], metric: str) -> dict[tuple[object, ...], float]:
+    """The values of a measure by what they were measured on; records come in the order of their keys, which says nothing."""
+    named = (row for row in rows if row.metric == metric)
+    return {(r.seeds, r.checkpoint, r.parameters["layer"], r.parameters.get("loop")): r.value for r in named}
 
 
 def _p_text(largest: float, permutations: int) -> str:

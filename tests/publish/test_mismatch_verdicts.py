@@ -30,6 +30,20 @@ def test_few_relabellings_decide_nothing():
     assert found.verdict == verdicts.OPEN and "19 relabellings" in found.reason
 
 
+def test_clouds_are_judged_by_what_they_were_measured_on_whatever_the_order_of_records():
+    rows = [*clouds((0.99, 0.6), seeds=(0,)), *clouds((0.99, 0.6), seeds=(1,))]
+    weak = [
+        row.edit(value=0.5) if row.metric == "mmd_p_value" and row.parameters["layer"] == 0 else row
+        for row in rows
+    ]
+    for found in (decide(weak), decide(sorted(weak, key=lambda row: (row.metric, -row.value)))):
+        assert found.verdict == verdicts.FAILED and found.reason.startswith("0 of 4 pairs")
+
+
+def test_an_accuracy_without_its_p_value_decides_nothing():
+    assert decide(clouds()[:-1]).verdict == verdicts.MISSING
+
+
 def test_layers_are_counted_as_seeds_by_layers():
     assert "4 of 4 pairs of clouds (2 seeds × 2 layers)" in decide(clouds()).reason
     assert "2 of 2 pairs of clouds (2 layers)" in decide(clouds(seeds=(3,))).reason
