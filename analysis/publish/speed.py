@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+from analysis import paths
+from analysis.errors import ParameterError
 from analysis.publish import published
-from analysis.records import Record, select
+from analysis.records import Record, Store, select
 from analysis.spec import RUNGS
 from analysis.statistics import median_interval
 
@@ -46,6 +49,32 @@ def ratio(slow: Record, fast: Record) -> Ratio:
     pairs = list(zip(slow.extra["samples"], fast.extra["samples"], strict=False))
     ratios = [before / after for before, after in pairs]
     return Ratio(median(ratios), *median_interval(ratios))
+
+
+def recorded(folder: Path | str = "") -> list[Record]:
+    """Return the shipped records, or the times of another folder beside the shipped training runs (for their loss curves).
+
+    Raises:
+        ParameterError: there is no such folder.
+        RecordError: a record is damaged.
+    """
+    if not folder:
+        return list(Store(paths.RECORDS))
+    if not Path(folder).is_dir():
+        raise ParameterError(
+            f"records expects a folder of recorded times, received {str(folder)!r}, which is none; pass the one that "
+            "`make bench` names."
+        )
+    return [*Store(folder), *select(Store(paths.RECORDS), question="retrained")]
+
+
+def standard_shape() -> str:
+    """Return the shape of the paper's layer in words."""
+    where = STANDARD
+    return (
+        f"batch {where['batch']}, {where['heads']} heads of {where['width']}, {where['tokens']:,} tokens, "
+        f"chunks of {where['chunk']:,}, {where['dtype']}"
+    )
 
 
 def kernel_times(records: Iterable[Record], **where: Any) -> list[Record]:

@@ -8,6 +8,7 @@ import warnings
 import matplotlib as mpl
 import pytest
 
+from analysis.errors import ParameterError
 from analysis.paths import NOTEBOOKS
 from analysis.publish import speed, speed_plots, use_style, verdicts
 from analysis.publish.figures import csv_text
@@ -162,12 +163,33 @@ def test_an_interval_across_the_printed_speedup_leaves_the_claim_open():
     assert training_is_faster([slow, fast]).verdict == verdicts.OPEN
 
 
+def test_few_calls_have_no_interval_and_decide_nothing(records):
+    steps = [
+        step_record(name, 20.0).edit(extra={"samples": [t] * 3}) for name, t in (("baseline", 20), ("v2", 10))
+    ]
+    assert training_is_faster(steps).verdict == verdicts.OPEN
+    few = [
+        r.edit(extra={**r.extra, "samples": r.extra["samples"][:3]}) for r in records if "samples" in r.extra
+    ]
+    assert parallel_is_faster(records).verdict == verdicts.REPRODUCED
+    found = parallel_is_faster(few)
+    assert found.verdict == verdicts.OPEN and found.reason == "too few calls for an interval"
+
+
+def test_a_folder_of_times_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ParameterError, match="records expects a folder of recorded times"):
+        speed.recorded(tmp_path / "none")
+    assert {row.question for row in speed.recorded(tmp_path)} == {"retrained"}
+    assert speed.standard_shape() == "batch 1, 4 heads of 384, 32,768 tokens, chunks of 2,048, bfloat16"
+
+
 @pytest.mark.parametrize("has_times", [False, True])
 def test_the_notebook_runs_with_and_without_recorded_times(records, has_times, tmp_path, monkeypatch):
     """Its cells in one namespace, on toy sizes; figures go to a folder of the test."""
     from analysis import paths
 
     monkeypatch.setattr(paths, "FIGURES", tmp_path / "figures")
+    (tmp_path / "records").mkdir()
     store = Store(tmp_path / "records")
     for record in records if has_times else []:
         store.put(record)
