@@ -251,8 +251,9 @@ def ascent_loss(family: Family) -> Decide:
             before, after = (
                 runs(records, family, variant, f"inner_loss_{side}") for side in ("before", "after")
             )
-            moves[variant] = [b.value - a.value for a, b in zip(before, after, strict=True)]
-            rows[variant] = after
+            began = {row.seeds: row.value for row in before}
+            rows[variant] = [row for row in after if row.seeds in began]
+            moves[variant] = [row.value - began[row.seeds] for row in rows[variant]]
         seeds = min(len(found) for found in moves.values())
         if not seeds:
             return Verdict(MISSING)

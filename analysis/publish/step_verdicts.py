@@ -88,10 +88,12 @@ class _Sweep:
 
 
 def _sweeps(records: Sequence[Record], **parameters: str) -> list[_Sweep]:
-    """One sweep a seed; none at all when a seed lacks what the claim needs."""
+    """One sweep a seed; none at all when a seed lacks what the claim needs, or seeds differ in their step counts."""
     rows = select(records, question="inner steps", parameters={**parameters, "step_size": 1.0})
     found = [_sweep([r for r in rows if r.seeds == seeds]) for seeds in sorted({r.seeds for r in rows})]
-    return [] if None in found else [sweep for sweep in found if sweep is not None]
+    whole = [sweep for sweep in found if sweep is not None]
+    same = len({tuple(sweep.counts) for sweep in whole}) == 1
+    return whole if same and len(whole) == len(found) else []
 
 
 def _sweep(rows: Sequence[Record]) -> _Sweep | None:
@@ -99,7 +101,7 @@ def _sweep(rows: Sequence[Record]) -> _Sweep | None:
     losses = {r.parameters["inner_steps"]: r.value for r in rows if r.metric == "inner_loss_after"}
     sizes = {r.parameters["inner_steps"]: update_size(r) for r in rows if r.metric == "update_norm"}
     more = sorted(k for k in task if k > 1)
-    if 1 not in task or not more:
+    if 1 not in task or not more or not losses.keys() >= {1, *more}:
         return None
     lower_is_better = bool(task[1].extra["lower_is_better"])
     gained = change(task[0], task[more[-1]]) if 0 in task else None

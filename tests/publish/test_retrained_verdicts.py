@@ -132,6 +132,13 @@ def test_ascent_must_raise_the_inner_loss_in_every_seed(ascent, seeds, verdict, 
     assert found.verdict == verdict and reason in found.reason
 
 
+def test_a_loss_is_only_compared_with_that_of_its_own_seed():
+    rows = ascending(1.0, 3)
+    gone = [r for r in rows if (r.metric, r.seeds) != ("inner_loss_before", (0,))]
+    found = retrained_verdicts.ascent_loss(LM)(gone)
+    assert found.verdict == verdicts.REPRODUCED and found.seeds == 2
+
+
 def test_published_rows_are_never_measured_ones():
     assert {row.kind.value for row in (*table_1(), *table_2())} == {"published"}
     assert retrained_verdicts.by_variant([*table_1(), *table_2()], LM, "baseline") == []

@@ -85,3 +85,10 @@ def test_several_seeds_show_their_range_and_what_holds_their_intervals():
         in two
     )
     assert "within" not in decide(sweep(seeds=(0,))).measured
+
+
+def test_a_seed_without_every_loss_or_with_other_counts_leaves_the_claim_unmeasured():
+    short = {k: loss for k, loss in STEPS.items() if k != 4}
+    assert decide([*sweep(seeds=(0,)), *sweep(short, seeds=(1,))]).verdict == verdicts.MISSING
+    fewer = {k: moved for k, moved in WORSE.items() if k != 4}
+    assert decide([*sweep(seeds=(0,)), *sweep(changes=fewer, seeds=(1,))]).verdict == verdicts.MISSING
