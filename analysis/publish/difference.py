@@ -140,13 +140,20 @@ def _read(path: Path) -> tuple[str, Claims]:
         _check(claims)
     except (UnicodeDecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ReportError(
-            f"expected a report of this suite with its claims inside, received {file} ({error!r}); build it again"
+            f"expected a report of this suite with its claims inside, received {file} ({_wrong(error)}); build it again"
         ) from error
     if not claims:
         raise ReportError(
             f"expected a report with claims, received {file} without any; its notebooks judge none, add --only 00 or --only 09"
         )
     return re.sub(r"\s+", " ", reader.found.get("build", "")).strip(), claims
+
+
+def _wrong(error: Exception) -> str:
+    """What is wrong with a file, in a few words: a decoding error by itself would repeat every byte of it."""
+    if isinstance(error, UnicodeDecodeError):
+        return "no text in UTF-8"
+    return f"without {error}" if isinstance(error, KeyError) else f"{error}"
 
 
 def _check(claims: Claims) -> None:

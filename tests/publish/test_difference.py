@@ -110,6 +110,13 @@ def test_a_page_that_is_no_report_is_refused(tmp_path, content):
         compare_reports(tmp_path, tmp_path)
 
 
+def test_a_file_of_bytes_is_refused_in_one_short_line(tmp_path):
+    (tmp_path / "index.html").write_bytes(bytes(range(256)) * 40)
+    with pytest.raises(ReportError, match=r"\(no text in UTF-8\)") as caught:
+        compare_reports(tmp_path, tmp_path)
+    assert len(str(caught.value)) < 160 + len(str(tmp_path))
+
+
 def test_a_report_without_claims_is_refused(tmp_path):
     with pytest.raises(ReportError, match=r"without any.*add --only 00 or --only 09"):
         compare_reports(write(tmp_path / "a"), tmp_path / "a")
