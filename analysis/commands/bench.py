@@ -66,7 +66,15 @@ def run(choice: Choice) -> int:
             f"{', '.join(choice.for_kernels)} expects a CUDA device, received a run on the cpu; leave it out, or run where "
             "there is one."
         )
-    show.show(bench(choice.tokens, choice.chunk))
+    try:
+        table = bench(choice.tokens, choice.chunk)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
+            raise
+        raise ParameterError(
+            f"expected a layer that fits into memory, received --tokens {choice.tokens}; pass fewer tokens."
+        ) from error
+    show.show(table)
     return 0
 
 
