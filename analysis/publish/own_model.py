@@ -14,7 +14,7 @@ from analysis.publish.claims import CLAIMS, Claim
 from analysis.publish.verdicts import EXAMPLES, MISSING, UNDECIDABLE, Verdict, decided, evidence
 from analysis.records import Record, format_value, select
 from analysis.records.comparison import Change, change, task_record
-from analysis.spec import Family
+from analysis.spec import Direction, Family
 
 ASCENT = "gradient ascent on the frozen model"
 STATEMENTS: tuple[tuple[str, str, str, str], ...] = (
@@ -52,6 +52,11 @@ def own_claims(own: Sequence[Record]) -> list[tuple[Claim, Verdict]]:
 def decide_own(claim: Claim, own: Sequence[Record]) -> Verdict:
     """Return what one checkpoint's measurements say about a claim."""
     question = claim.key.removesuffix(f"-{claim.family.value}")
+    if question == "steps" and _climbs(own):
+        return Verdict(
+            UNDECIDABLE,
+            reason="this model was trained with ascent, whose steps raise the inner loss by design",
+        )
     if question in ("steps", "qk", "vo"):
         return claim.decide(as_baseline(own))
     if question == "ascent-loss":
@@ -61,6 +66,15 @@ def decide_own(claim: Claim, own: Sequence[Record]) -> Verdict:
             UNDECIDABLE, reason="speed is a matter of the device and the kernels, see `make bench`"
         )
     return Verdict(UNDECIDABLE, reason="it compares retrained models over several seeds")
+
+
+def _climbs(own: Iterable[Record]) -> bool:
+    """Whether an inner loop of the model was trained with ascent."""
+    return any(
+        loop["direction"] == Direction.ASCENT.value
+        for row in own
+        for loop in (row.trained_spec or {}).values()
+    )
 
 
 def as_baseline(own: Iterable[Record]) -> list[Record]:

@@ -61,6 +61,17 @@ def test_a_claim_about_retrained_models_borrows_no_record():
     assert decide_own(update, [*OWN, *KNOWN]).verdict == UNDECIDABLE
 
 
+@pytest.mark.parametrize(
+    ("direction", "verdict"), [(Direction.ASCENT, UNDECIDABLE), (Direction.DESCENT, OPEN)]
+)
+def test_more_steps_say_nothing_about_a_model_that_was_trained_to_climb(direction, verdict):
+    loops = baseline(Family.LACT_LM, chunk=64)
+    trained = {name: to_dict(loop.edit(direction=direction)) for name, loop in loops.items()}
+    found = {claim.key: one for claim, one in own_claims([row.edit(trained_spec=trained) for row in OWN])}
+    assert found["steps-lact_lm"].verdict == verdict
+    assert ("trained with ascent" in found["steps-lact_lm"].reason) == (verdict == UNDECIDABLE)
+
+
 def test_what_was_not_measured_is_said_to_be_missing():
     found = {claim.key: verdict.verdict for claim, verdict in own_claims(rows("evaluation", None, 0.0))}
     assert found["steps-lact_lm"] == found["ascent-loss-lact_lm"] == found["qk-lact_lm"] == MISSING
