@@ -54,6 +54,12 @@ def test_every_notebook_has_a_page():
     assert not missing
 
 
+def test_the_overview_leads_to_every_section():
+    overview = (ROOT / "notebooks" / "00_overview.ipynb").read_text(encoding="utf-8")
+    sections = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} - {"00_overview"}
+    assert set(re.findall(r"\]\(#(\d\d_\w+)\)", overview)) == sections
+
+
 def test_recipes_named_in_the_documents_exist():
     from analysis.training.recipes import find
 
