@@ -1,14 +1,8 @@
-"""Without a GPU the kernels run in Triton's interpreter, which reads this variable when a kernel is defined."""
+"""Every test of the kernels starts without layers that another one has built."""
 
 from __future__ import annotations
 
-import os
-
 import pytest
-import torch
-
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 @pytest.fixture(autouse=True)

@@ -67,7 +67,11 @@ def test_a_kernel_that_dies_has_one_sentence(project, capfd):  # noqa: F811
     )
     with pytest.raises(ReportError, match="DeadKernelError"):
         build_report(output=project / "report", pdf_engine="none")
-    assert capfd.readouterr().err == ""
+    said = capfd.readouterr().err.splitlines()
+    assert [line.split(" after ")[0] for line in said] == [
+        "01_text: started",
+        "01_text: stopped (DeadKernelError)",
+    ]
 
 
 def test_folders_that_cannot_be_written_are_named(project, monkeypatch):  # noqa: F811

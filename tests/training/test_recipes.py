@@ -77,7 +77,11 @@ def test_only_the_language_model_has_a_ceiling_and_several_steps():
 
 @pytest.mark.parametrize(
     ("given", "hint"),
-    [("lact_lm-assent", "'lact_lm-ascent'"), ("vitt-v1", "'vittt-v1'"), ("nonsense", "RECIPES lists")],
+    [
+        ("lact_lm-assent", "'lact_lm-ascent'"),
+        ("vitt-v1", "'vittt-v1'"),
+        ("nonsense", "`ttt-analysis recipes` lists"),
+    ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest_one(given, hint):
     with pytest.raises(ParameterError, match=given) as caught:
