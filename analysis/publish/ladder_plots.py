@@ -126,6 +126,7 @@ def ladder(records: Sequence[Record], rows: Rows) -> tuple[Figure, Rows]:
         if frozen:
             axes.axhline(sum(frozen) / len(frozen), color=INK, linewidth=0.8, linestyle=":")
         axes.set_xticks(range(len(RUNGS)), ["B", *(f"V{i}" for i in range(1, len(RUNGS)))])
+        axes.set_xlim(-0.5, len(RUNGS) - 0.5)
         axes.set_title(family.title)
         axes.set_ylabel(METRICS[published.METRIC[family][0]])
     return figure, shown

@@ -46,7 +46,7 @@ def step_sweep(records_by_family: Mapping[str, Sequence[Record]]) -> tuple[Figur
         rows += _against_steps(top, select(records, metric="inner_loss_after"), "inner loss", len(rows))
         rows += _against_steps(bottom, task_records(records), "task metric", len(rows))
         metric = task_records(records)[0].metric
-        top.set_ylabel("inner loss after the update")
+        top.set_ylabel("inner loss\nafter the update")
         bottom.set_ylabel(METRICS.get(metric, metric))
         bottom.set_xlabel("inner steps at test time")
     return figure, rows

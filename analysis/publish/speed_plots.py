@@ -69,7 +69,7 @@ def ladder(records: Sequence[Record], on_processor: Sequence[Record] = ()) -> tu
     right.set_ylabel("parallel / recurrent speed")
     right.set_xticks(range(len(REDUCIBLE)), [SHORT[rung] for rung in REDUCIBLE])
     for axes in (left, right):
-        axes.legend(fontsize=7)
+        axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
     return figure, rows
 
 
