@@ -20,9 +20,8 @@ def by_chunk(tokens: Float[Tensor, "*batch T X"], size: int) -> Float[Tensor, "*
     """Cut the tokens into chunks of `size`, zeros behind the last token."""
     count = -(-tokens.shape[-2] // size)
     missing = count * size - tokens.shape[-2]
-    padded = (
-        F.pad(tokens, (0, 0, 0, missing)) if missing else tokens
-    )  # padding by nothing would copy the sequence
+    # padding by nothing would copy the sequence
+    padded = F.pad(tokens, (0, 0, 0, missing)) if missing else tokens
     return padded.reshape(*tokens.shape[:-2], count, size, tokens.shape[-1])
 
 

@@ -21,7 +21,7 @@ from analysis import kernels
 from analysis.errors import ParameterError
 from analysis.kernels.cases import Case, Tensors, draw
 from analysis.kernels.forward import forget
-from analysis.kernels.roofline import floor
+from analysis.kernels.roofline import event_milliseconds, floor
 
 LIMITS = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 """Largest relative error ||x - exact|| / ||exact|| of outputs and state with which a speed is reported."""
@@ -201,13 +201,8 @@ def clock(call: Callable[[Tensors], Any], sets: list[Tensors], repeats: int = 25
     torch.cuda.reset_peak_memory_stats()
     samples = []
     for index in range(repeats):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda._sleep(ISSUING_CYCLES)
-        start.record()
-        call(sets[index % len(sets)])
-        end.record()
-        torch.cuda.synchronize()
-        samples.append(start.elapsed_time(end))
+        samples.append(event_milliseconds(partial(call, sets[index % len(sets)])))
     peak = (torch.cuda.max_memory_allocated() - held) / 2**30
     return Timing(statistics.median(samples), min(samples), max(samples), peak, samples)
 

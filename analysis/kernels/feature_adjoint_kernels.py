@@ -37,7 +37,7 @@ def read_kernel(
 @triton.jit
 def learn_kernel(
     a, b, d_h, r, d_u, d_g, rate_out, rate_up, rate_gate, h, up, gate, d_a, d_b, d_r, d_out, d_up, d_gate,
-    total, width, ALL: tl.constexpr, DTYPE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    total, width, DTYPE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
     """The features of one chunk's gradients, and the derivatives by what they are made of.
 

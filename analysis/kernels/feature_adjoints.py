@@ -72,7 +72,7 @@ def learn(
         *_flat(a, b, d_h, *(others or (a, a, a))),
         *(rate.get(name, unused) for name in ("w_out", "w_up", "w_gate")),
         h, up, gate, d_a, d_b, d_r, *(d_rates.get(name, d_rates["w_out"]) for name in ("w_out", "w_up", "w_gate")),
-        a.numel() // a.shape[-1], a.shape[-1], moves_all, *_sizes(a, dtype)[2:], num_warps=4,
+        *_sizes(a, dtype), ALL=moves_all, num_warps=4,
     )  # fmt: skip
     return Learned(h, up, gate, d_a, d_b, d_r, d_rates)
 

@@ -32,9 +32,8 @@ class Replay:
         torch.cuda.synchronize(device)
         stream = torch.cuda.Stream(device)
         with torch.cuda.stream(stream):
-            walk(
-                self.inputs
-            )  # what a stream needs once, its layer among it, must not be made inside the capture
+            # what a stream needs once, its layer among it, must not be made inside the capture
+            walk(self.inputs)
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):

@@ -39,14 +39,16 @@ def ceilings() -> dict[str, float]:
     return {"operations_per_s": 2 * 8192**3 / multiply * 1e3, "bytes_per_s": 2 * y.nbytes / copy * 1e3}
 
 
+def event_milliseconds(call: Callable[[], Any]) -> float:
+    """Return the milliseconds between device events around a call."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    call()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end))
+
+
 def _median(call: Callable[[], Any]) -> float:
-    samples = []
-    for index in range(13):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        call()
-        end.record()
-        torch.cuda.synchronize()
-        if index > 2:
-            samples.append(start.elapsed_time(end))
-    return statistics.median(samples)
+    samples = [event_milliseconds(call) for _ in range(13)]
+    return statistics.median(samples[3:])

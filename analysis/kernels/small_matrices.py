@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analysis.kernels.tiles import INTERPRETED
+from analysis.kernels.tiles import INTERPRETED, power_above
 
 MOST_ROWS, MOST_COLS = 64, 128
 """Largest matrix that one program holds without spilling most of it out of its registers."""
@@ -92,11 +92,7 @@ def _launch(x: Tensor, steps: int) -> tuple[Any, ...]:
     from analysis.kernels.matrices import TRITON_TYPES
 
     rows, cols = x.shape[-2:]
-    return rows, cols, steps, _padded(rows), _padded(cols), TRITON_TYPES[x.dtype]
-
-
-def _padded(size: int) -> int:
-    return max(16, 1 << (size - 1).bit_length())
+    return rows, cols, steps, power_above(rows), power_above(cols), TRITON_TYPES[x.dtype]
 
 
 _TABLES: dict[tuple[torch.device, tuple[float, ...]], Tensor] = {}

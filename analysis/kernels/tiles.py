@@ -83,9 +83,9 @@ def choose(kernel: str, rows: int, cols: int, depth: int, dtype: torch.dtype, li
         tile = replace(tile, rows=min(tile.rows, 64), cols=min(tile.cols, 64), depth=32, warps=4)
     tile = replace(
         tile,
-        rows=min(tile.rows, _power_above(rows)),
-        cols=min(tile.cols, _power_above(cols)),
-        depth=min(tile.depth, _power_above(depth)),
+        rows=min(tile.rows, power_above(rows)),
+        cols=min(tile.cols, power_above(cols)),
+        depth=min(tile.depth, power_above(depth)),
     )
     if cols % (tile.cols * tile.parts) or rows % tile.rows:
         tile = replace(tile, parts=1)
@@ -97,7 +97,8 @@ def choose(kernel: str, rows: int, cols: int, depth: int, dtype: torch.dtype, li
     return tile
 
 
-def _power_above(size: int) -> int:
+def power_above(size: int) -> int:
+    """Return the power of two that a tile needs to hold `size` rows or columns, no less than the smallest tile."""
     return max(SMALLEST, 1 << (size - 1).bit_length())
 
 
