@@ -23,6 +23,13 @@ settings.register_profile("suite", deadline=None, derandomize=True, print_blob=T
 settings.load_profile("suite")
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+]
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from analysis.paths import ROOT
+from tests.conftest import CHROMIUM_FLAGS
 
 FEW = '{"lact_lm": 2, "lact_nvs": 3, "vittt": 20}'
 SETTINGS = {
@@ -29,13 +30,6 @@ SETTINGS = {
     "09_your_checkpoint.vectors": "40",
 }
 LARGEST = 8 * 2**20
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-]
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -68,7 +62,7 @@ def test_every_figure_and_formula_is_drawn_without_a_request(report, chromium_pa
 
     problems: list[str] = []
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium_path, args=FLAGS)
+        browser = driver.chromium.launch(executable_path=chromium_path, args=CHROMIUM_FLAGS)
         page = browser.new_context(offline=True).new_page()
         page.on("request", lambda request: problems.append(request.url) if _is_foreign(request.url) else None)
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)

@@ -106,7 +106,8 @@ def test_an_error_of_the_program_keeps_its_traceback(monkeypatch):
         cli.main(["ladder"])
 
 
-def test_an_interrupt_is_one_line_and_exit_code_130():
+def waiting_command() -> subprocess.Popen[str]:
+    """Start `ttt-analysis ladder` with a table that takes a minute, and return it once it is at work."""
     code = (
         "import sys, time, analysis.commands.show as show\n"
         "def wait(chunks):\n    sys.stdout.write('ready\\n'); sys.stdout.flush(); time.sleep(60)\n"
@@ -117,6 +118,11 @@ def test_an_interrupt_is_one_line_and_exit_code_130():
         [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_an_interrupt_is_one_line_and_exit_code_130():
+    process = waiting_command()
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130

@@ -16,16 +16,10 @@ import pytest
 from analysis.models import save
 from analysis.paths import ROOT
 from analysis.spec import Family
+from tests.conftest import CHROMIUM_FLAGS
 from tests.lab.conftest import random_host
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-]
 QUIET = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
 READY = """async () => {
   const app = window.jupyterapp;
@@ -103,7 +97,7 @@ def test_a_control_moved_by_the_keyboard_changes_the_figures(laboratory, chromiu
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium_path, args=FLAGS)
+        browser = driver.chromium.launch(executable_path=chromium_path, args=CHROMIUM_FLAGS)
         page = browser.new_page(viewport={"width": 1500, "height": 1300})
         strangers = []
         page.on(

@@ -6,6 +6,7 @@ import pytest
 
 from analysis import paths
 from analysis.publish import provenance
+from tests.conftest import CHROMIUM_FLAGS
 from tests.publish import toys
 
 
@@ -45,3 +46,14 @@ def built(tmp_path_factory):
         toys.write(root / "notebooks", "00_overview", *toys.OVERVIEW)
         toys.write(root / "notebooks", "01_method", *toys.METHOD, kernel=None)
         return build_report(output=root / "report")
+
+
+@pytest.fixture(scope="module")
+def browser(chromium_path):
+    """Chromium, opened once for all tests of a file."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=chromium_path, args=CHROMIUM_FLAGS)
+        yield opened
+        opened.close()

@@ -7,23 +7,6 @@ import pytest
 from analysis.publish.pdf import find_browser, write_pdf
 
 pytestmark = pytest.mark.browser
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-]
-
-
-@pytest.fixture(scope="module")
-def browser(chromium_path):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=chromium_path, args=FLAGS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

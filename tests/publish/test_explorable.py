@@ -21,13 +21,6 @@ from analysis.publish.provenance import STAMP
 from tests.publish.conftest import _redirect
 from tests.sample_records import make
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-]
 POINTS = 40
 
 
@@ -111,16 +104,6 @@ def address(executed):
     file = executed.folder / "index.html"
     file.write_text(page, encoding="utf-8")
     return file.as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser(chromium_path):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=chromium_path, args=FLAGS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import pytest
 from analysis.publish.claims import CLAIMS, ClaimTable
 from analysis.publish.statements import StatementTable
 from analysis.publish.verdicts import Verdict
-from tests.publish.test_browser import FLAGS
 from tests.publish.test_difference import page_of
 
 ROW = {
@@ -30,16 +29,6 @@ def address(tmp_path_factory):
     file = tmp_path_factory.mktemp("narrow") / "index.html"
     file.write_text(page_of(claims, StatementTable([ROW])), encoding="utf-8")
     return file.as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser(chromium_path):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=chromium_path, args=FLAGS)
-        yield opened
-        opened.close()
 
 
 def boxes(browser, address, width, which):

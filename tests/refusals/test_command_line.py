@@ -14,6 +14,7 @@ from analysis.commands.assignments import parse_assignments
 from analysis.commands.run import edited
 from analysis.errors import ParameterError, SpecError
 from analysis.paths import ROOT
+from tests.cli.test_main import waiting_command
 
 
 def refused(capsys, *arguments: str) -> str:
@@ -71,16 +72,7 @@ def test_a_full_disk_under_the_output_is_one_line():
 
 
 def test_a_kill_cleans_up_like_an_interrupt():
-    code = (
-        "import sys, time, analysis.commands.show as show\n"
-        "def wait(chunks):\n    sys.stdout.write('ready\\n'); sys.stdout.flush(); time.sleep(60)\n"
-        "show.ladder_table = wait\n"
-        "from analysis.cli import main; main(['ladder'])"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "ready\n"
+    process = waiting_command()
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130 and errors.startswith("interrupted: ")
