@@ -73,6 +73,16 @@ def errors(
     return {name: error(got[name], truth[name].detach()) for name in truth}
 
 
+def plain_errors(spec: InnerLoop, dtype: torch.dtype, **sizes) -> dict[str, float]:
+    """Return the same of torch's mixed precision: products in `dtype`, everything else in float32."""
+    (inputs, fast), (exact, exact_fast) = case(spec, dtype, **sizes)
+    truth = named(spec, run(spec, exact, exact_fast, backend="reference"))
+    inputs = dataclasses.replace(inputs, **{name: getattr(inputs, name).float() for name in ("q", "k", "v")})
+    with torch.autocast(inputs.q.device.type, dtype=dtype, enabled=dtype != torch.float32):
+        plain = named(spec, run(spec, inputs, fast, backend="recurrent"))
+    return {name: error(plain[name], truth[name].detach()) for name in truth}
+
+
 def all_errors(
     spec: InnerLoop, dtype: torch.dtype, *, is_parallel: bool | None = None, **sizes
 ) -> tuple[dict[str, float], dict[str, float]]:

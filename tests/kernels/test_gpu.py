@@ -4,16 +4,24 @@ import pytest
 import torch
 
 from analysis.inner import run
+from analysis.kernels.bench import ROOM
 from analysis.spec import Order, Tail
-from tests.kernels.agreement import LADDER, LIMITS, all_errors, case, error, errors, forms, run_form
+from tests.kernels.agreement import (
+    LADDER,
+    LIMITS,
+    all_errors,
+    case,
+    error,
+    errors,
+    forms,
+    plain_errors,
+    run_form,
+)
 
 pytestmark = pytest.mark.gpu
 
 CASES = [(key, form) for key, spec in LADDER.items() for form in forms(spec)]
 HEAD = {"device": "cuda", "heads": 4, "tokens": 5000, "width": 384, "hidden": 384, "values": 384}
-# Newton-Schulz lifts small singular values to one, and with them the rounding of bfloat16 operands: the fewer tokens a chunk
-# has for its 384 directions, the more. At the usual 2,048 all fits in 1e-2; at 1,024 plain bfloat16 arithmetic gives 1.35e-2.
-SHORT_CHUNKS = {("baseline", torch.bfloat16): 2e-2}
 GRADIENT_LIMITS = {torch.float32: 2e-3, torch.float16: 3e-2, torch.bfloat16: 5e-2}
 
 
@@ -22,16 +30,31 @@ def within(found, limit):
     assert not late, f"beyond {limit}: {late}; all: {found}"
 
 
+def check(spec, dtype, **sizes):
+    """Every error is below its limit, or near that of plain arithmetic in the same type.
+
+    Newton-Schulz lifts small singular values to one, and with them the rounding of narrow operands: the fewer tokens a chunk has
+    for its directions and the more updates follow each other, the more.
+    """
+    found = errors(spec, dtype, **sizes)
+    if max(found.values()) < LIMITS[dtype]:
+        return
+    sizes.pop("is_parallel", None)
+    plain = plain_errors(spec, dtype, **sizes)
+    late = {n: (x, plain[n]) for n, x in found.items() if not x < max(LIMITS[dtype], ROOM * plain[n])}
+    assert not late, f"(error, error of plain arithmetic) beyond {LIMITS[dtype]} and {ROOM} times: {late}"
+
+
 @pytest.mark.parametrize("dtype", list(LIMITS))
 @pytest.mark.parametrize(("key", "form"), CASES)
 def test_every_rung_on_heads_of_384(key, form, dtype):
     spec = LADDER[key].edit(chunk=1024)
-    within(errors(spec, dtype, is_parallel=form, **HEAD), SHORT_CHUNKS.get((key, dtype), LIMITS[dtype]))
+    check(spec, dtype, is_parallel=form, **HEAD)
 
 
 @pytest.mark.parametrize("dtype", list(LIMITS))
 def test_the_published_layer_at_its_own_chunk(dtype):
-    within(errors(LADDER["baseline"].edit(chunk=2048), dtype, **(HEAD | {"tokens": 6144})), LIMITS[dtype])
+    check(LADDER["baseline"].edit(chunk=2048), dtype, **(HEAD | {"tokens": 6144}))
 
 
 @pytest.mark.parametrize("dtype", list(LIMITS))
@@ -56,7 +79,7 @@ def test_gradients_on_heads_of_384(key, form, dtype):
 def test_widths_and_tails(sizes, dtype):
     for key in ("baseline", "v2", "v4"):
         spec = LADDER[key].edit(chunk=600, tail=Tail.UPDATE, order=Order.UPDATE_THEN_APPLY)
-        within(errors(spec, dtype, **(HEAD | sizes)), LIMITS[dtype])
+        check(spec, dtype, **(HEAD | sizes))
 
 
 def test_auto_takes_the_kernels_and_a_second_call_replays_the_same_numbers():
