@@ -25,6 +25,8 @@ from analysis.publish.pdf import choose_engine, write_pdf
 TITLE = "Test-time training with key-value binding, examined as linear attention"
 SUBTITLE = "Every figure, table and verdict of this report is computed by the notebooks that it is made of."
 MAX_BYTES = 8_000_000
+GENERATOR = '<meta name="generator" content="ttt-analysis">'
+"""What the page template says of its origin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +61,12 @@ def build_report(
 
     Figures go to `figures/` beside a report in a folder of its own, and to the repository's for its own report.
 
-    Raises ParameterError before anything runs; ReportError naming notebook, cell and cause; DependencyError for a
-    required PDF without an engine.
+    Raises ParameterError before anything runs; ReportError naming notebook, cell and cause, or a page at `output` that is
+    no report; DependencyError for a required PDF without an engine.
     """
     require_titles(notebooks)
     target = (output or paths.REPORT).resolve()
+    _require_own_pages(target)
     with _staging(target) as stage:
         engine, note = _engine(pdf_engine)
         how: dict[str, Any] = {"jobs": jobs, "timeout": timeout, "fresh": fresh, "extra_inputs": extra_inputs}
@@ -192,9 +195,24 @@ def _line(executed: Sequence[Executed]) -> str:
     )
 
 
+def _require_own_pages(target: Path) -> None:
+    """Raise ReportError where the pages to be replaced were not made here, say the front page of a site."""
+    page = target / "index.html"
+    if target == paths.REPORT.resolve() or not page.is_file():
+        return
+    if GENERATOR not in page.read_text(encoding="utf-8", errors="replace")[:4096]:
+        raise ReportError(
+            f"expected a new or an earlier report at {target}, received an index.html of another origin; choose another folder"
+        )
+
+
 @contextlib.contextmanager
 def _staging(target: Path) -> Iterator[Path]:
-    """Give a temporary folder inside the report folder, on the same file system; raise ReportError when not writable."""
+    """Give a temporary folder inside the report folder, on the same file system; raise ReportError when not writable.
+
+    A report folder that was made for this and stays empty is removed again.
+    """
+    is_new = not target.exists()
     try:
         target.mkdir(parents=True, exist_ok=True)
         stage = Path(tempfile.mkdtemp(prefix=".build-", dir=target))
@@ -206,3 +224,5 @@ def _staging(target: Path) -> Iterator[Path]:
         yield stage
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+        if is_new and not any(target.iterdir()):
+            target.rmdir()

@@ -43,7 +43,7 @@ def read_state(folder: Path, recipe: Recipe, device: torch.device) -> dict[str, 
     if not isinstance(state, dict) or state.pop("recipe", None) != fingerprint(recipe):
         raise CheckpointError(
             f"expected the state of {recipe.name} with seed {recipe.seed} in {path}, received that of another recipe; "
-            "remove it, choose another folder, or pass resume=False."
+            "remove it or choose another folder."
         )
     return state
 

@@ -234,3 +234,28 @@ def test_a_report_elsewhere_keeps_its_figures_beside_it(project, tmp_path):
         assert drawn.read_text() == content
     assert {path.parent for path in regenerate_figures(figures=elsewhere / "again")} == {elsewhere / "again"}
     assert (elsewhere / "again" / "step-sweep.svg").read_text() == content
+
+
+def test_a_page_of_another_origin_is_never_replaced(project, tmp_path):
+    simple(project, "# Text")
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "index.html").write_text("<h1>My home page</h1>")
+    with pytest.raises(ReportError, match="another origin"):
+        build_report(output=site, pdf_engine="none")
+    assert (site / "index.html").read_text() == "<h1>My home page</h1>"
+    assert [file.name for file in site.iterdir()] == ["index.html"]
+
+
+def test_a_report_is_replaced_by_the_next(project, tmp_path):
+    simple(project, "# Text")
+    for _ in range(2):
+        made = build_report(output=tmp_path / "mine", pdf_engine="none")
+    assert made.html.is_file()
+
+
+def test_a_mistake_leaves_no_empty_folder(project, tmp_path):
+    simple(project, "# Text")
+    with pytest.raises(ParameterError):
+        build_report(parameters={"sampels": 3}, output=tmp_path / "new", pdf_engine="none")
+    assert not (tmp_path / "new").exists()
