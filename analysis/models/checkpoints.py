@@ -47,7 +47,7 @@ from analysis.paths import replacing
 from analysis.spec import Family, Loops
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CheckpointSummary:
     """What a checkpoint is, without its tensors: for reports, records and the `inspect` verb."""
 
@@ -63,6 +63,12 @@ class CheckpointSummary:
     manifest: Manifest | None
     match: MatchReport
     notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return (
+            f"CheckpointSummary({self.path.name}: {self.family.title}, layout {self.layout}, {self.num_parameters:,} "
+            f"parameters in {self.storage}, sha256 {self.digest[:12]})"
+        )
 
 
 def load(

@@ -26,6 +26,10 @@ class Subject:
         """Name of the family as the report prints it."""
         return self.host.family.title
 
+    def __repr__(self) -> str:
+        name = "untrained" if self.host.checkpoint is None else self.host.checkpoint.path.name
+        return f"Subject({self.title} {name}, {self.task.samples} examples of {self.task.name})"
+
 
 def shipped(family: Family, variant: str = "baseline", seed: int = 0) -> Path:
     """Return the folder of a shipped checkpoint.
