@@ -97,7 +97,12 @@ def report(selection: Selection, *, pdf_engine: str, require_pdf: bool, output: 
     if selection.checkpoint is not None:
         from analysis.models.checkpoints import inspect
 
-        inspect(selection.checkpoint)  # what is no checkpoint should not run nine notebooks to say so
+        # what cannot be reported on should not run nine notebooks to say so
+        if not inspect(selection.checkpoint).loops:
+            raise CheckpointError(
+                f"expected a checkpoint with an inner loop, received {selection.checkpoint} without one; there is nothing to "
+                "report on beside its metric, which `ttt-analysis evaluate` gives."
+            )
         options["subtitle"] = (
             f"What the checkpoint {selection.checkpoint.resolve().name} tells by itself; retrained models, theorems and "
             "speed are those of the shipped report."

@@ -82,3 +82,10 @@ def test_the_report_says_where_it_lies_and_why_there_is_no_pdf(monkeypatch, caps
         f"HTML: {tmp_path / 'index.html'}",
         "PDF:  none (no engine)",
     ]
+
+
+def test_a_checkpoint_without_a_loop_is_refused_before_anything_runs(monkeypatch):
+    monkeypatch.setattr("analysis.publish.report.build_report", None)
+    selection = Selection(checkpoint=paths.CHECKPOINTS / "vittt-none-s0")
+    with pytest.raises(CheckpointError, match="with an inner loop"):
+        report(selection, pdf_engine="none", require_pdf=False, output=None)
