@@ -108,6 +108,8 @@ class Group:
             DTYPE=TRITON_TYPES[self.unit_dtype], BLOCK=ELEMENTS, BLOCKS=triton.next_power_of_2(self.blocks),
             num_warps=4,
         )  # fmt: skip
+        if not self.plan.coefficients:
+            return self.x
         now, spare = self.x, self.y
         iterate = self._iterate_by_library if self._has_many(count) else self._iterate_by_kernels
         for coefficients in self.plan.coefficients:
