@@ -1,7 +1,9 @@
 """Adjoints of the parts of an inner loop, by hand: read-out, gradients, Newton-Schulz, update with norm.
 
-Leading axes are free (batch, heads, perhaps chunks). Products take operands in the operands' type; everything else, and
-every fast-weight gradient, is float32. Names: d_x is the derivative of the outer loss by x.
+Products take operands in the operands' type and accumulate in float32; every fast-weight gradient is float32. Names: d_x is
+the derivative of the outer loss by x. `w_in` is [W_gate | W_up], so that both branches are one product. Tokens that meet
+`w_in` are [sequences, tokens, width]; what meets the last layer is [chunks * sequences, tokens of a chunk, width], chunks
+outermost, because every chunk may have a last layer of its own.
 """
 
 from __future__ import annotations
@@ -10,106 +12,180 @@ import torch
 from torch import Tensor
 
 from analysis.kernels import feature_adjoints
+from analysis.kernels.feature_adjoints import Rates
 from analysis.kernels.plan import Plan
 
 Tensors = dict[str, Tensor]
 
 
-def multiply(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a b in float32 from operands of `dtype`."""
-    a, b = a.to(dtype), b.to(dtype)
-    if a.device.type == "cuda" and dtype != torch.float32:
-        lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        flat = [x.expand(*lead, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (a, b)]
-        return torch.bmm(flat[0], flat[1], out_dtype=torch.float32).view(*lead, a.shape[-2], b.shape[-1])
-    return torch.matmul(a, b).float()
+def product(a: Tensor, b: Tensor, out: Tensor, *, beta: float = 0.0, alpha: float = 1.0) -> Tensor:
+    """out <- beta out + alpha a b, all [n, rows, cols]; a and b of one type, out of the same or float32; returns out.
+
+    With beta zero, what `out` held does not matter. Sums are taken in float32 and rounded once to the type of `out`.
+    """
+    # given a place for the result, autocast leaves the operands alone
+    if out.dtype == a.dtype:
+        return torch.baddbmm(out, a, b, beta=beta, alpha=alpha, out=out)
+    if out.is_cuda:
+        return torch.baddbmm(out, a, b, out.dtype, beta=beta, alpha=alpha, out=out)
+    return torch.baddbmm(out, a.float(), b.float(), beta=beta, alpha=alpha, out=out)
+
+
+def float_product(a: Tensor, b: Tensor) -> Tensor:
+    """Return a b in float32."""
+    return product(a, b, torch.empty(*a.shape[:-1], b.shape[-1], dtype=torch.float32, device=a.device))
+
+
+def by_chunk(x: Tensor, sequences: int, chunks: int) -> Tensor:
+    """Reorder [sequences, chunks * tokens, width] to [chunks * sequences, tokens, width], without a copy for one chunk."""
+    return (
+        x
+        if chunks == 1
+        else x.unflatten(1, (chunks, -1)).transpose(0, 1).reshape(chunks * sequences, -1, x.shape[-1])
+    )
+
+
+def write(a: Tensor, b: Tensor, into: Tensor, *, adds: bool) -> None:
+    """Write a b, or add it, into [sequences, tokens, width]; a may be ordered by chunk."""
+    if a.shape[0] == into.shape[0]:
+        product(a, b, into, beta=float(adds))
+        return
+    made = product(a, b, torch.empty(*a.shape[:-1], b.shape[-1], dtype=into.dtype, device=a.device))
+    place(made, into, adds=adds)
+
+
+def place(made: Tensor, into: Tensor, *, adds: bool) -> None:
+    """Copy, or add, what is ordered by chunk into [sequences, tokens, width]."""
+    sequences, chunks = into.shape[0], made.shape[0] // into.shape[0]
+    made = made.unflatten(0, (chunks, sequences)).transpose(0, 1)
+    into = into.unflatten(1, (chunks, -1))
+    if adds:
+        into.add_(made)
+    else:
+        into.copy_(made)
 
 
 def read_adjoint(
-    plan: Plan, x: Tensor, w: Tensors, d_out: Tensor, dtype: torch.dtype
-) -> tuple[Tensor, Tensors]:
-    """Return d_x and the gradients of every fast weight for out = f(x)."""
+    plan: Plan, x: Tensor, d_out: Tensor, w: Tensors, d_x: Tensor, d_w: Tensors, *, adds: bool
+) -> None:
+    """Adjoint of out = f(x): writes d_x (or adds to it), and adds to the gradients d_w of the weights.
+
+    x, d_x: [sequences, tokens, width]; d_out and the last layer ordered by chunk.
+    """
     if plan.network == "linear":
-        return multiply(d_out, w["w_out"].mT, dtype), {"w_out": multiply(x.mT, d_out, dtype)}
-    a, b = multiply(x, w["w_gate"], dtype), multiply(x, w["w_up"], dtype)
-    found = feature_adjoints.read(a, b, multiply(d_out, w["w_out"].mT, dtype), dtype)
-    d_w = {
-        "w_out": multiply(found.h.mT, d_out, dtype),
-        "w_gate": multiply(x.mT, found.d_a, dtype),
-        "w_up": multiply(x.mT, found.d_b, dtype),
-    }
-    return multiply(found.d_a, w["w_gate"].mT, dtype) + multiply(found.d_b, w["w_up"].mT, dtype), d_w
+        write(d_out, w["w_out"].mT, d_x, adds=adds)
+        x = by_chunk(x, x.shape[0], d_out.shape[0] // x.shape[0])
+        product(x.mT, d_out, d_w["w_out"], beta=1.0)
+        return
+    from_x, d_h = float_product(x, w["w_in"]), float_product(d_out, w["w_out"].mT)
+    h, d_from_x = feature_adjoints.read(from_x, d_h, x.dtype)
+    product(d_from_x, w["w_in"].mT, d_x, beta=float(adds))
+    product(x.mT, d_from_x, d_w["w_in"], beta=1.0)
+    product(h.mT, d_out, d_w["w_out"], beta=1.0)
 
 
 def gradient_adjoint(
-    plan: Plan, k: Tensor, v: Tensor, rates: Tensors, w: Tensors, d_grads: Tensors, dtype: torch.dtype
-) -> tuple[Tensor, Tensor, Tensors, Tensors]:
-    """Return d_k, d_v, d_rates and d_w for the gradients of one chunk (rates: the signed factor of every token)."""
+    plan: Plan,
+    tokens: tuple[Tensor, Tensor],
+    rates: Rates,
+    w: Tensors,
+    d_grads: Tensors,
+    found: tuple[Tensor, Tensor],
+    d_w: Tensors,
+) -> None:
+    """Adjoint of the gradients of chunks: writes d_k, d_v and the derivatives by rates, and adds to d_w.
+
+    tokens: k [sequences, tokens, width] and v, ordered by chunk as d_grads["w_out"] is. found: d_k and d_v, both
+    [sequences, tokens, width]. d_grads: derivatives by the gradients, in the operands' type.
+    """
     if plan.network == "linear":
-        turned = multiply(v, d_grads["w_out"].mT, dtype)
-        rate = rates["w_out"]
-        d_v = multiply(k * rate, d_grads["w_out"], dtype)
-        return turned * rate, d_v, {"w_out": (turned * k).sum(-1, keepdim=True)}, {}
-    a, b = multiply(k, w["w_gate"], dtype), multiply(k, w["w_up"], dtype)
-    d_h, others = multiply(v, d_grads["w_out"].mT, dtype), None
+        _linear_gradient_adjoint(tokens, rates, d_grads["w_out"], found)
+        return
+    (k, v), (d_k, d_v), w_in, hidden = tokens, found, w["w_in"], w["w_out"].shape[-2]
+    from_out = d_grads["w_out"]
     if plan.moves_all:
-        others = tuple(
-            multiply(*pair, dtype)
-            for pair in ((v, w["w_out"].mT), (k, d_grads["w_up"]), (k, d_grads["w_gate"]))
-        )
-    found = feature_adjoints.learn(a, b, d_h, rates, dtype, others)
-    d_k = multiply(found.d_a, w["w_gate"].mT, dtype) + multiply(found.d_b, w["w_up"].mT, dtype)
-    d_v = multiply(found.h, d_grads["w_out"], dtype)
-    d_w = {"w_gate": multiply(k.mT, found.d_a, dtype), "w_up": multiply(k.mT, found.d_b, dtype)}
+        w_in = torch.cat([w_in, d_grads["w_up"], d_grads["w_gate"]], -1)
+        from_out = torch.cat([from_out, w["w_out"]], -2)
+    right, left = feature_adjoints.learn(
+        float_product(k, w_in), float_product(v, from_out.mT), hidden, rates, k.dtype
+    )
+    product(right, w_in.mT, d_k, beta=float(rates.adds))
+    write(left, from_out, d_v, adds=rates.adds)
+    product(k.mT, right[..., : 2 * hidden], d_w["w_in"], beta=1.0)
     if plan.moves_all:
-        d_k += multiply(found.up, d_grads["w_up"].mT, dtype)
-        d_k += multiply(found.gate, d_grads["w_gate"].mT, dtype)
-        d_v += multiply(found.d_r, w["w_out"], dtype)
-        d_w["w_out"] = multiply(found.d_r.mT, v, dtype)
-    return d_k, d_v, found.d_rates, d_w
+        product(left[..., hidden:].mT, v, d_w["w_out"], beta=1.0)
+
+
+def _linear_gradient_adjoint(
+    tokens: tuple[Tensor, Tensor], rates: Rates, d_grad: Tensor, found: tuple[Tensor, Tensor]
+) -> None:
+    """Adjoint of G = sum of rate k v^T over the tokens of every chunk."""
+    (k, v), (d_k, d_v) = tokens, found
+    sequences, chunks = k.shape[0], v.shape[0] // k.shape[0]
+    turned = float_product(v, d_grad.mT)
+    if rates.values:
+        rate = by_chunk(rates.values["w_out"].unsqueeze(-1), sequences, chunks) * rates.scale
+        k = by_chunk(k, sequences, chunks)
+        d_rate = (turned * k).sum(-1, keepdim=True) * rates.scale
+        place(d_rate, rates.found["w_out"].unsqueeze(-1), adds=rates.adds)
+        place(turned * rate, d_k, adds=rates.adds)
+        write((k * rate).to(v.dtype), d_grad, d_v, adds=rates.adds)
+    else:
+        place(turned * rates.scale, d_k, adds=rates.adds)
+        write((by_chunk(k, sequences, chunks) * rates.scale).to(v.dtype), d_grad, d_v, adds=rates.adds)
 
 
 def transform_adjoint(plan: Plan, d: Tensor, d_change: Tensor, unit_dtype: torch.dtype) -> Tensor:
-    """Return the derivative by D of <transform(D), d_change>; both [.., rows, cols]; products of `unit_dtype`."""
+    """Return the derivative by D of <transform(D), d_change>; both [.., rows, cols]; products of `unit_dtype`.
+
+    For X = D / s with s = ||D|| + eps that is (d_X - X <d_X, X> s / ||D||) / s.
+    """
     if plan.transform == "identity":
         return d_change
-    norm = d.norm(dim=(-2, -1), keepdim=True)
-    x = d / (norm + plan.eps)
-    d_x = d_change
+    norm = torch.linalg.vector_norm(d, dim=(-2, -1), keepdim=True)
+    scale = norm + plan.eps
+    tiny = torch.finfo(torch.float32).tiny
+    d_x, factor = d_change, scale.reciprocal()
     if plan.transform == "newton_schulz":
         is_tall = d.shape[-2] > d.shape[-1]
-        size = d_x.norm(dim=(-2, -1), keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
-        unit = d_x / size
-        narrow, unit = (x.mT, unit.mT) if is_tall else (x, unit)
-        unit = _newton_schulz_adjoint(plan, narrow.to(unit_dtype), unit, unit_dtype)
-        d_x = (unit.mT if is_tall else unit) * size
-    along = (d_x * d).sum((-2, -1), keepdim=True)
-    return (d_x - x * (along / norm.clamp_min(torch.finfo(norm.dtype).tiny))) / (norm + plan.eps)
+        size = torch.linalg.vector_norm(d_change, dim=(-2, -1), keepdim=True).clamp_min(tiny)
+        low, change = (d.mT, d_change.mT) if is_tall else (d, d_change)
+        x = torch.div(low, scale, out=torch.empty(low.shape, dtype=unit_dtype, device=d.device))
+        unit = torch.div(change, size, out=torch.empty(low.shape, dtype=torch.float32, device=d.device))
+        _newton_schulz_adjoint(plan, x.flatten(0, -3), unit.flatten(0, -3))
+        d_x, factor = (unit.mT if is_tall else unit), size / scale
+    along = (d_x * d).sum((-2, -1), keepdim=True) * factor
+    return torch.addcmul(d_x * factor, d, along / (norm.clamp_min(tiny) * scale), value=-1.0)
 
 
-def _newton_schulz_adjoint(plan: Plan, x: Tensor, d_x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Walk the iterations X' = a X + B X, B = b A + c A A, A = X X^T back, with E = dB + dB^T in one go."""
+def _newton_schulz_adjoint(plan: Plan, x: Tensor, d_x: Tensor) -> None:
+    """Walk the iterations X' = a X + B X, B = b A + c A A, A = X X^T back; d_x, by the last X, becomes that by the first.
+
+    With E = d_X X^T + X d_X^T the derivative by X is a d_X + B d_X + (Z + Z^T) X, where Z = b E / 2 + c A E.
+    """
+    square = (*x.shape[:-1], x.shape[-2])
     steps = []
     for a, b, c in plan.coefficients:
-        gram = multiply(x, x.mT, dtype).to(dtype)
-        polynomial = torch.add(b * gram.float(), multiply(gram, gram, dtype), alpha=c).to(dtype)
+        gram = product(x, x.mT, x.new_empty(square))
+        polynomial = product(gram, gram, gram.clone(), beta=b, alpha=c)
         steps.append((x, gram, polynomial, a, b, c))
-        x = torch.add(multiply(polynomial, x, dtype), x, alpha=a).to(dtype)
+        if len(steps) < len(plan.coefficients):
+            x = product(polynomial, x, x.clone(), beta=a)
     for x, gram, polynomial, a, b, c in reversed(steps):
-        narrow = d_x.to(dtype)
-        half = multiply(narrow, x.mT, dtype)
-        both = half + half.mT
-        turned = multiply(gram, both, dtype)
-        towards = torch.add(b * both, turned + turned.mT, alpha=c)
-        along = multiply(polynomial, narrow, dtype) + multiply(towards, x, dtype)
-        d_x = torch.add(along, d_x, alpha=a)
-    return d_x
+        # a copy in any case: d_x is overwritten below while this is read
+        narrow = d_x.to(x.dtype, copy=True)
+        half = float_product(narrow, x.mT)
+        both = torch.add(half, half.mT, out=x.new_empty(square))
+        turned = product(gram, both, both.clone(), beta=b / 2, alpha=c)
+        product(polynomial, narrow, d_x, beta=a)
+        product(turned + turned.mT, x, d_x, beta=1.0)
 
 
 def norm_adjoint(plan: Plan, moved: Tensor, target: Tensor, d_fast: Tensor) -> tuple[Tensor, Tensor]:
     """Return d_moved and d_target for fast = moved / (||moved|| + eps) * target, per column."""
-    length = moved.norm(dim=-2, keepdim=True)
+    length = torch.linalg.vector_norm(moved, dim=-2, keepdim=True)
     scaled = length + plan.norm_eps
-    along = (d_fast * moved).sum(-2, keepdim=True)
-    back = along / (scaled * length.clamp_min(torch.finfo(length.dtype).tiny))
-    return (d_fast - moved * back) * (target / scaled), along / scaled
+    d_target = (d_fast * moved).sum(-2, keepdim=True) / scaled
+    factor = target / scaled
+    back = d_target * factor / length.clamp_min(torch.finfo(length.dtype).tiny)
+    return torch.addcmul(d_fast * factor, moved, back, value=-1.0), d_target

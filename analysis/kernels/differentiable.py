@@ -1,4 +1,8 @@
-"""Kernels under autograd: the forward pass saves its inputs, the backward pass runs it again and walks back."""
+"""Kernels under autograd: what is saved between the passes, and which way back a loop takes.
+
+The recurrent form saves its inputs alone and runs its updates again. The parallel form saves its inputs and a few matrices
+per chunk (`Layer.parallel_states`). Both are linear in tokens.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from torch import Tensor
 
 from analysis.kernels import backward, forward, replay
 from analysis.kernels.forward import Outcome, Runner
+from analysis.kernels.parallel_backward import ParallelWalk
 from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Operands, prepare
 
@@ -20,48 +25,58 @@ class _Loop(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: Plan, is_parallel: bool, update_tokens: int, *tensors: Tensor) -> Any:
         ctx.plan, ctx.is_parallel, ctx.update_tokens = plan, is_parallel, update_tokens
-        ctx.save_for_backward(*tensors)
-        runner, operands = _prepared(plan, tensors, update_tokens, is_parallel, keeps_states=not is_parallel)
+        runner, operands = _prepared(plan, tensors, update_tokens, is_parallel, keeps_states=False)
         outcome = runner(operands)
-        ctx.parts = tuple(outcome.state)
+        states = runner.layer.parallel_states() if is_parallel else []
+        ctx.save_for_backward(*tensors, *states)
+        ctx.parts, ctx.count = tuple(outcome.state), len(tensors)
         return outcome.outputs, *(part[name] for part in outcome.state.values() for name in plan.moving)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor, *d_flat: Tensor) -> Any:
-        saved = ctx.saved_tensors
-        plan, is_parallel, update_tokens, parts = ctx.plan, ctx.is_parallel, ctx.update_tokens, ctx.parts
+        plan, count = ctx.plan, ctx.count
+        tensors, states = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
 
-        def walk(tensors: Sequence[Tensor]) -> list[Tensor]:
-            inputs, d_out, d_flat = tensors[: len(saved)], tensors[len(saved)], tensors[len(saved) + 1 :]
-            return _walk_back(plan, is_parallel, update_tokens, parts, tuple(inputs), d_out, d_flat)
+        def walk(given: Sequence[Tensor]) -> list[Tensor]:
+            each = iter(given[count + 1 :])
+            d_state = {part: {name: next(each) for name in plan.moving} for part in ctx.parts}
+            return _walk_back(plan, ctx.update_tokens, tuple(given[:count]), given[count], d_state, states)
 
-        key = (plan, is_parallel, update_tokens)
-        return None, None, None, *replay.replayed(key, walk, [*saved, d_out, *d_flat])
+        given = [*tensors, d_out, *d_flat]
+        # the parallel form has few launches, and a graph would copy every sequence in and out
+        found = walk(given) if ctx.is_parallel else replay.replayed((plan, ctx.update_tokens), walk, given)
+        return None, None, None, *found
 
 
 def _walk_back(
     plan: Plan,
-    is_parallel: bool,
     update_tokens: int,
-    parts: tuple[str, ...],
     tensors: tuple[Tensor, ...],
     d_out: Tensor,
-    d_flat: Sequence[Tensor],
+    d_state: dict[str, dict[str, Tensor]],
+    states: Sequence[Tensor],
 ) -> list[Tensor]:
-    """Run the forward pass again and go back through it; returns the gradients of all inputs, in their types."""
+    """Go back through a loop, the parallel form if there are states; returns all inputs' gradients in their types."""
+    is_parallel = bool(states)
     runner, operands = _prepared(plan, tensors, update_tokens, is_parallel, keeps_states=not is_parallel)
-    runner(operands)
-    each = iter(d_flat)
-    d_state = {part: {name: next(each) for name in plan.moving} for part in parts}
-    walk = backward.Walk(runner.layer, operands, d_out, d_state)
-    found = backward.walk_parallel(walk) if is_parallel else backward.walk_recurrent(walk)
+    layer = runner.layer
+    if is_parallel:
+        found = ParallelWalk(layer, operands, d_out, d_state, states).run()
+    else:
+        layer.launch_for_states(operands)
+        found = backward.RecurrentWalk(layer, operands, d_out, d_state).run()
+        layer.kept.clear()
     rates = found.rates
     if len(set(plan.rates)) < len(rates):
         rates = [torch.stack(rates).sum(0)]
     momentum = [] if found.momentum is None else [found.momentum]
-    gradients = [found.q, found.k, found.v, *rates, *momentum, *found.fast.values()]
-    return [gradient.to(tensor.dtype) for gradient, tensor in zip(gradients, tensors, strict=True)]
+    weights = [backward.part(found.weights, name) for name in plan.names]
+    gradients = [found.q, found.k, found.v, *rates, *momentum, *weights]
+    return [
+        gradient.reshape(tensor.shape).to(tensor.dtype)
+        for gradient, tensor in zip(gradients, tensors, strict=True)
+    ]
 
 
 def _prepared(

@@ -1,9 +1,13 @@
-"""Launching the adjoints of hidden features: contiguous float32 in, operands of the next products out."""
+"""Launching the adjoints of hidden features: products in float32 in, operands of the next products out.
+
+What comes from keys or queries is [sequences, tokens, planes * hidden]; what comes from values or outputs is
+[chunks * sequences, tokens of a chunk, planes * hidden], chunks outermost, because the last layer may differ by chunk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import triton
@@ -14,82 +18,65 @@ from analysis.kernels.matrices import TRITON_TYPES
 
 ROWS = 4
 """Rows of features that one program takes: a head of 384 is 1,536 numbers of each tensor."""
+RATED = ("w_out", "w_up", "w_gate")
+"""Fast weights in the order of the kernel's rates."""
 
 
-class Read(NamedTuple):
-    """Features of a read-out in the operands' type, and the derivatives by both branches."""
+@dataclass(frozen=True)
+class Rates:
+    """The factor that every token's gradient carries: `scale`, times the token's rate where there are rates.
 
-    h: Tensor
-    d_a: Tensor
-    d_b: Tensor
-
-
-class Learned(NamedTuple):
-    """Features of a gradient and derivatives; what belongs to moving kernel parameters is empty where only W_out moves.
-
-    h, up, gate: right sides of the gradients by W_out, W_up, W_gate. d_a, d_b, d_r: derivatives by both branches and by
-    r = v W_out^T. d_rates: derivatives by the rates, [.., tokens, 1] in float32.
+    values, found: rates and the derivatives by them by fast weight, float32 views [sequences, tokens] of one stride, both
+    empty without rates. adds: whether a derivative is added to what is in `found`, else it replaces that.
     """
 
-    h: Tensor
-    up: Tensor
-    gate: Tensor
-    d_a: Tensor
-    d_b: Tensor
-    d_r: Tensor
-    d_rates: dict[str, Tensor]
+    scale: float
+    values: dict[str, Tensor] = field(default_factory=dict)
+    found: dict[str, Tensor] = field(default_factory=dict)
+    adds: bool = False
 
 
-def read(a: Tensor, b: Tensor, d_h: Tensor, dtype: torch.dtype) -> Read:
-    """Return the adjoint of h = silu(a) b; a, b, d_h [.., tokens, hidden]."""
-    found = Read(*(torch.empty(a.shape, dtype=dtype, device=a.device) for _ in range(3)))
-    kernels.read_kernel[_programs(a)](*_flat(a, b, d_h), *found, *_sizes(a, dtype), num_warps=4)
-    return found
+def read(from_x: Tensor, d_h: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return h = silu(a) b, laid out as d_h, and [d_a | d_b], laid out as from_x = [a | b]."""
+    h, d_from_x = torch.empty_like(d_h, dtype=dtype), torch.empty_like(from_x, dtype=dtype)
+    total, tokens, length = _rows(from_x, d_h)
+    kernels.read_kernel[(triton.cdiv(total, ROWS),)](
+        from_x, d_h, h, d_from_x, total, tokens, length, d_h.shape[-1], **_constants(d_h.shape[-1], dtype)
+    )
+    return h, d_from_x
 
 
 def learn(
-    a: Tensor,
-    b: Tensor,
-    d_h: Tensor,
-    rates: Mapping[str, Tensor],
-    dtype: torch.dtype,
-    others: tuple[Tensor, Tensor, Tensor] | None = None,
-) -> Learned:
-    """Return the adjoint of the features of one chunk's gradients; see `kernels.learn_kernel`.
+    from_k: Tensor, from_v: Tensor, hidden: int, rates: Rates, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Return the operands right, laid out as from_k, and left, laid out as from_v; see `kernels.learn_kernel`.
 
-    rates: the signed factor of every token by fast weight, [.., tokens, 1] or what expands to it. others: r and the
-    derivatives by up and gate where the kernel parameters move too.
+    from_k: [a | b], or [a | b | d_u | d_g] where the kernel parameters move too; from_v: d_h, or [d_h | r].
+    The derivatives by the rates go to `rates.found`.
     """
-    moves_all = others is not None
-    rate = {name: _column(rates[name], a) for name in rates}
-    names = ("w_out", "w_up", "w_gate") if moves_all else ("w_out",)
-    d_rates = {name: torch.empty(*a.shape[:-1], 1, device=a.device) for name in names}
-    new = [torch.empty(a.shape, dtype=dtype, device=a.device) for _ in range(6 if moves_all else 3)]
-    nothing = new[0][..., :0]
-    h, d_a, d_b, up, gate, d_r = new if moves_all else [*new, nothing, nothing, nothing]
-    unused = rate["w_out"]
-    kernels.learn_kernel[_programs(a)](
-        *_flat(a, b, d_h, *(others or (a, a, a))),
-        *(rate.get(name, unused) for name in ("w_out", "w_up", "w_gate")),
-        h, up, gate, d_a, d_b, d_r, *(d_rates.get(name, d_rates["w_out"]) for name in ("w_out", "w_up", "w_gate")),
-        *_sizes(a, dtype), ALL=moves_all, num_warps=4,
+    right, left = torch.empty_like(from_k, dtype=dtype), torch.empty_like(from_v, dtype=dtype)
+    # a kernel wants an address even where it reads nothing
+    unused = rates.values.get("w_out", from_k)
+    values = [rates.values.get(name, unused) for name in RATED]
+    found = [rates.found.get(name, unused) for name in RATED]
+    total, tokens, length = _rows(from_k, from_v)
+    kernels.learn_kernel[(triton.cdiv(total, ROWS),)](
+        from_k, from_v, *values, right, left, *found, rates.scale, total, tokens, length, unused.stride(0), hidden,
+        ALL=from_v.shape[-1] > hidden, RATED=bool(rates.values), ADDS=rates.adds, **_constants(hidden, dtype),
     )  # fmt: skip
-    return Learned(h, up, gate, d_a, d_b, d_r, d_rates)
+    return right, left
 
 
-def _flat(*tensors: Tensor) -> list[Tensor]:
-    return [tensor.contiguous() for tensor in tensors]
+def _rows(by_sequence: Tensor, by_chunk: Tensor) -> tuple[int, int, int]:
+    """Rows of features, tokens of a sequence, and tokens of a chunk."""
+    sequences, tokens, _ = by_sequence.shape
+    return sequences * tokens, tokens, by_chunk.shape[1]
 
 
-def _column(rate: Tensor, like: Tensor) -> Tensor:
-    """One float32 number for every token of `like`."""
-    return rate.float().expand(*like.shape[:-1], 1).contiguous()
-
-
-def _programs(a: Tensor) -> tuple[int]:
-    return (triton.cdiv(a.numel() // a.shape[-1], ROWS),)
-
-
-def _sizes(a: Tensor, dtype: torch.dtype) -> tuple[int, int, object, int, int]:
-    width = a.shape[-1]
-    return a.numel() // width, width, TRITON_TYPES[dtype], ROWS, triton.next_power_of_2(width)
+def _constants(width: int, dtype: torch.dtype) -> dict[str, Any]:
+    return {
+        "DTYPE": TRITON_TYPES[dtype],
+        "ROWS": ROWS,
+        "BLOCK": triton.next_power_of_2(width),
+        "num_warps": 4,
+    }

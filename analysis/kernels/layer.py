@@ -7,11 +7,11 @@ from torch import Tensor
 
 from analysis.kernels import matrix_kernels
 from analysis.kernels import signature as slots
-from analysis.kernels.arithmetic import UPCAST
+from analysis.kernels.arithmetic import UPCAST, write_table_kernel
 from analysis.kernels.lanes import Lanes
 from analysis.kernels.matrices import Group, Sizes
 from analysis.kernels.plan import Plan
-from analysis.kernels.signature import Signature
+from analysis.kernels.signature import Operands, Signature
 from analysis.kernels.tokens import Source, Span, TokenLaunches
 
 READ_TOKENS = 8192
@@ -22,7 +22,11 @@ SPLIT_RECURRENT, SPLIT_PARALLEL = 2, 1
 
 
 class Layer:
-    """Buffers and launches of one (plan, signature, form); `launch` may be called eagerly or captured in a graph."""
+    """Buffers and launches of one (plan, signature, form); `launch` may be called eagerly or captured in a graph.
+
+    keeps_states: `kept` receives what the adjoint of every update needs, and nothing is read out: the backward pass runs
+    the updates of the recurrent form again for their states alone.
+    """
 
     def __init__(
         self, plan: Plan, sign: Signature, *, is_parallel: bool, limit: int, keeps_states: bool
@@ -52,6 +56,8 @@ class Layer:
         self.lanes = Lanes(sign.device, enabled=not is_parallel)
         self.kept: list[dict[Group, dict[str, Tensor]]] = []
         self.keeps_states = keeps_states
+        self.keeps_d = self.updates > 0 and (plan.momentum is not None or plan.transform != "identity")
+        """Whether the parallel form's adjoint needs the accumulated gradients D."""
 
     def _read_length(self) -> int:
         return self.length if self.plan.chunk is not None else min(self.sign.tokens, READ_TOKENS)
@@ -76,6 +82,13 @@ class Layer:
             self._parallel()
         else:
             self._recurrent()
+
+    def launch_for_states(self, operands: Operands) -> None:
+        """Run the updates on these operands to fill `kept`; the outputs' place in the table stays unused."""
+        assert self.keeps_states
+        write_table_kernel[(1,)](self.table, *operands.addresses(operands.q), num_warps=1)
+        self.kept.clear()
+        self.launch()
 
     def _gates(self) -> None:
         if self.alpha is None:
@@ -126,6 +139,20 @@ class Layer:
         matrices = self.kept[update][group][part].view(-1, self.sign.batch, self.sign.heads, *shape)
         return matrices.mT if is_turned else matrices
 
+    def parallel_states(self) -> list[Tensor]:
+        """Return copies of what the adjoint of the parallel form needs of the launch before.
+
+        The last layer's operands [updates + 1, sequences, in, out]; where `keeps_d`, every chunk's D in float32, the same
+        shape less one; with momentum the gates [chunks, sequences]. Linear in chunks.
+        """
+        group, _ = self.group("w_out")
+        states = [group.operand.clone()]
+        if self.keeps_d:
+            shape = (group.short, group.long)
+            d = group.grads[0].clone().unflatten(-1, shape)
+            states.append(d.mT if group.turned else d)
+        return states if self.alpha is None else [*states, self.alpha.clone()]
+
     def _update(self, chunk: int, state: int, *, is_first: bool) -> None:
         span = Span(chunk * self.length, self.sign.update_tokens, self.length, 1)
         operands = self._operands(state % self.ring)
@@ -151,6 +178,8 @@ class Layer:
         self.tokens.outer(self.table, self.scratch, span, out, other, self.groups)
 
     def _read_chunk(self, chunk: int, state: int) -> None:
+        if self.keeps_states:
+            return
         slot = state % self.ring
         with self.lanes.side(slot):
             if self.plan.chunk is None:
@@ -184,7 +213,7 @@ class Layer:
                 last.accumulate(self.alpha, self.updates, True)
             last.running_sums(last.transform(self.updates), self.updates)
         if self.plan.chunk is None:
-            self._read_all(self.updates)
+            self._read_all(self.updates if self.plan.inclusive else 0)
             return
         together = self.chunks if is_linear else self.at_once
         offset = 1 if self.plan.inclusive else 0

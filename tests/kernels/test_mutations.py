@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from analysis.spec import DotProduct, NormMode, Order, Reduction, Tail, WeightNorm
-from tests.kernels.agreement import LADDER, errors
+from analysis.spec import DotProduct, NormMode, Order, QuerySource, Reduction, Tail, WeightNorm
+from tests.kernels.agreement import LADDER, all_errors, errors
 
 BASE = LADDER["baseline"].edit(tail=Tail.UPDATE, order=Order.UPDATE_THEN_APPLY)
 MEAN = LADDER["v6"].edit(loss=DotProduct(reduction=Reduction.MEAN), tail=Tail.UPDATE)
@@ -80,8 +80,8 @@ FAULTS = {
     ),
     "running sum of the wrong sign": (
         "matrix",
-        "w += step * tl.load(change + at + turned",
-        "w -= step * tl.load(change + at + turned",
+        "w += step * coming",
+        "w -= step * coming",
         LADDER["v6"],
     ),
     "turned matrices read straight": (
@@ -95,17 +95,86 @@ TARGETS = {"token": "analysis.kernels.tokens", "matrix": "analysis.kernels.matri
 
 
 def planted(kind: str, right: str, wrong: str, folder) -> object:
-    """Return the kernel module with one piece of its text replaced, loaded from a file as Triton needs."""
-    original = importlib.import_module(f"analysis.kernels.{kind}_kernels")
+    """Return a module of kernels with one piece of its text replaced."""
+    return replaced(f"{kind}_kernels", right, wrong, folder)
+
+
+def replaced(name: str, right: str, wrong: str, folder) -> object:
+    """Return a module with one piece of its text replaced, loaded from a file as Triton needs."""
+    original = importlib.import_module(f"analysis.kernels.{name}")
     with open(original.__file__, encoding="utf-8") as file:
         text = file.read()
     assert right in text, f"the fault's anchor is gone: {right}"
-    path = folder / f"{kind}_with_a_fault.py"
+    path = folder / f"{name}_with_a_fault.py"
     path.write_text(text.replace(right, wrong), encoding="utf-8")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
+    # dataclasses look their module up by name
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+KEYS, LINEAR_KEYS = (LADDER[key].edit(query=QuerySource.KEY) for key in ("v2", "v3"))
+WAY_BACK = {
+    "half of a symmetric product": ("adjoint", "turned + turned.mT", "turned", LADDER["v2"]),
+    "the linear term twice": ("adjoint", "beta=b / 2", "beta=b", LADDER["v2"]),
+    "an overwritten operand": ("adjoint", "d_x.to(x.dtype, copy=True)", "d_x.to(x.dtype)", LADDER["v2"]),
+    "a norm that is taken as constant": ("adjoint", "along / (norm", "0 * along / (norm", LADDER["v5"]),
+    "columns whose length is constant": ("adjoint", "back, value=-1.0", "back, value=0.0", BASE),
+    "chunks in the order of sequences": (
+        "adjoint",
+        "transpose(0, 1).reshape(",
+        "reshape(",
+        LADDER["v2"],
+    ),
+    "chunks that replace each other": ("adjoint", "into.add_(made)", "into.copy_(made)", LINEAR_KEYS),
+    "lessons that replace read-outs": ("adjoint", "d_k, beta=float(rates.adds)", "d_k", KEYS),
+    "gates of the same chunk": ("parallel_backward", "d[:-1]", "d[1:]", LADDER["v3"]),
+    "momentum that ends": (
+        "parallel_backward",
+        "d_grads[chunk - 1].addcmul_",
+        "d_grads[chunk].addcmul_",
+        LADDER["v3"],
+    ),
+    "states one too early": (
+        "parallel_backward",
+        "first + plan.inclusive",
+        "first",
+        LADDER["v6"].edit(order=Order.UPDATE_THEN_APPLY),
+    ),
+    "gates over the wrong count": ("backward", "/ (stop - start)", "/ self.layer.length", BASE),
+    "steps that replace each other": (
+        "backward",
+        "plan.reads_keys or plan.steps > 1",
+        "False",
+        BASE.edit(steps=2),
+    ),
+    "weights of another state": ("backward", "if state == self.state", "if self.state >= 0", BASE),
+}
+
+
+def plant_on_the_way_back(kind, right, wrong, folder, monkeypatch):
+    module = replaced(kind, right, wrong, folder)
+    if kind == "adjoint":
+        for user in ("backward", "parallel_backward"):
+            monkeypatch.setattr(f"analysis.kernels.{user}.adjoint", module)
+    elif kind == "backward":
+        monkeypatch.setattr("analysis.kernels.differentiable.backward", module)
+    else:
+        monkeypatch.setattr("analysis.kernels.differentiable.ParallelWalk", module.ParallelWalk)
+
+
+@pytest.mark.parametrize("fault", WAY_BACK)
+def test_a_fault_planted_on_the_way_back_is_found(fault, tmp_path, monkeypatch):
+    kind, right, wrong, spec = WAY_BACK[fault]
+    sizes = {"width": 12, "hidden": 12, "values": 12, "heads": 2}
+    values, gradients = all_errors(spec, torch.float32, **sizes)
+    assert max(gradients.values()) < 2e-3
+    plant_on_the_way_back(kind, right, wrong, tmp_path, monkeypatch)
+    again, gradients = all_errors(spec, torch.float32, **sizes)
+    assert again == values
+    assert not max(gradients.values()) < 1e-2, gradients
 
 
 @pytest.mark.parametrize("fault", FAULTS)
