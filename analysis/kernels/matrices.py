@@ -18,7 +18,7 @@ from analysis.kernels.tiles import choose
 ELEMENTS = 256 if UPCAST.value else 4096
 SIDE = 16 if UPCAST.value else 32
 MANY_TILES = 264
-"""From so many tiles of 128 x 128 on, two for each multiprocessor of an H200, library products are the faster ones (NOTES.md)."""
+"""Above so many tiles of 128 x 128, two for each multiprocessor of an H200, the larger tile is the faster one."""
 TRITON_TYPES = {
     torch.float32: triton.language.float32,
     torch.bfloat16: triton.language.bfloat16,
@@ -72,7 +72,12 @@ class Group:
             self.y = torch.empty_like(self.x)
             self.gram = new(n, m, self.short, self.short, dtype=self.unit_dtype)
             self.polynomial = torch.empty_like(self.gram)
-            self.square_tile = choose("symmetric", self.short, self.short, self.long, sign.dtype, limit)
+            kernel = (
+                "symmetric"
+                if n * m * triton.cdiv(self.short, 128) ** 2 > MANY_TILES
+                else "symmetric, few matrices"
+            )
+            self.square_tile = choose(kernel, self.short, self.short, self.long, sign.dtype, limit)
             self.iterate_tile = choose("iterate", self.short, self.long, self.short, sign.dtype, limit)
 
     def initialise(self, table: Tensor, sign: Signature) -> None:
@@ -108,39 +113,14 @@ class Group:
             DTYPE=TRITON_TYPES[self.unit_dtype], BLOCK=ELEMENTS, BLOCKS=triton.next_power_of_2(self.blocks),
             num_warps=4,
         )  # fmt: skip
-        if not self.plan.coefficients:
-            return self.x
-        now, spare = self.x, self.y
-        iterate = self._iterate_by_library if self._has_many(count) else self._iterate_by_kernels
-        for coefficients in self.plan.coefficients:
-            iterate(now, spare, coefficients, count)
-            now, spare = spare, now
+        now, spare = self.x, self.x
+        for a, b, c in self.plan.coefficients:
+            spare = self.y if now is self.x else self.x
+            self._symmetric(now, self.gram, self.long, 1.0, None, count)
+            self._symmetric(self.gram, self.polynomial, self.short, c, b, count)
+            self._iterate(now, spare, a, count)
+            now = spare
         return now
-
-    def _has_many(self, count: int) -> bool:
-        """Whether so many matrices are at hand that products of all of them at once fill the device by themselves."""
-        tiles = triton.cdiv(self.short, 128) * triton.cdiv(self.long, 128)
-        return self.unit_dtype != torch.float32 and count * tiles >= MANY_TILES
-
-    def _iterate_by_library(
-        self, x: Tensor, out: Tensor, coefficients: tuple[float, float, float], count: int
-    ) -> None:
-        """out = a X + (b A + c A A) X with A = X X^T, by three batched products."""
-        a, b, c = coefficients
-        x, out = (t.view(-1, self.short, self.long)[:count] for t in (x, out))
-        gram, polynomial = (t.view(-1, self.short, self.short)[:count] for t in (self.gram, self.polynomial))
-        torch.bmm(x, x.mT, out=gram)
-        torch.baddbmm(gram, gram, gram, beta=b, alpha=c, out=polynomial)
-        torch.baddbmm(x, polynomial, x, beta=a, out=out)
-
-    def _iterate_by_kernels(
-        self, x: Tensor, out: Tensor, coefficients: tuple[float, float, float], count: int
-    ) -> None:
-        """The same in kernels that compute the upper tiles of symmetric products alone."""
-        a, b, c = coefficients
-        self._symmetric(x, self.gram, self.long, 1.0, None, count)
-        self._symmetric(self.gram, self.polynomial, self.short, c, b, count)
-        self._iterate(x, out, a, count)
 
     def _symmetric(
         self, x: Tensor, out: Tensor, depth: int, alpha: float, beta: float | None, count: int

@@ -13,15 +13,6 @@ from analysis.kernels.arithmetic import address, contract, narrow
 
 
 @triton.jit
-def summed(at, stride, mask, SPLIT: tl.constexpr):
-    """Return the sum of SPLIT parts that lie `stride` elements apart."""
-    total = tl.load(at, mask=mask, other=0.0)
-    for split in tl.static_range(1, SPLIT):
-        total += tl.load(at + split * stride, mask=mask, other=0.0)
-    return total
-
-
-@triton.jit
 def momentum_kernel(
     grads, carry, alpha, squares, chunks, matrices, total_z, size, blocks, split_stride,
     SPLIT: tl.constexpr, MOMENTUM: tl.constexpr, FIRST: tl.constexpr, SQUARES: tl.constexpr, BLOCK: tl.constexpr,
@@ -38,13 +29,11 @@ def momentum_kernel(
     d = tl.zeros((BLOCK,), tl.float32)
     if MOMENTUM and not FIRST:
         d = tl.load(kept, mask=mask, other=0.0)
-    pitch = matrices.to(tl.int64) * size
-    at = grads + matrix.to(tl.int64) * size + offset
-    coming = summed(at, split_stride, mask, SPLIT)
     for chunk in range(chunks):
-        g = coming
-        # the next chunk's load goes ahead of this one's store: the compiler may not swap them, for all it knows they overlap
-        coming = summed(at + pitch, split_stride, mask & (chunk + 1 < chunks), SPLIT)
+        at = grads + (chunk * matrices + matrix).to(tl.int64) * size + offset
+        g = tl.load(at, mask=mask, other=0.0)
+        for split in tl.static_range(1, SPLIT):
+            g += tl.load(at + split * split_stride, mask=mask, other=0.0)
         if MOMENTUM:  # noqa: SIM108 - known at compile time: without momentum there is no gate to load
             d = g + tl.load(alpha + chunk * total_z + matrix % total_z) * d
         else:
@@ -53,7 +42,6 @@ def momentum_kernel(
         if SQUARES:
             where = squares + (chunk * matrices + matrix) * blocks + block
             tl.store(where, tl.sum(d * d))
-        at += pitch
     if MOMENTUM:
         tl.store(kept, d, mask=mask)
 
@@ -230,13 +218,8 @@ def prefix_kernel(
     mask = offset < size
     turned = (offset % cols) * rows + offset // cols if TURNED else offset
     w = tl.load(fast + matrix * size + offset, mask=mask, other=0.0)
-    pitch = matrices.to(tl.int64) * size
-    at = matrix * size
-    coming = tl.load(change + at + turned, mask=mask, other=0.0)
     for chunk in range(chunks):
-        w += step * coming.to(tl.float32)
-        at += pitch
-        # ahead of the store, as in `momentum_kernel`
-        coming = tl.load(change + at + turned, mask=mask & (chunk + 1 < chunks), other=0.0)
-        tl.store(operand + at + offset, narrow(w, DTYPE), mask=mask)
+        at = (chunk * matrices + matrix) * size
+        w += step * tl.load(change + at + turned, mask=mask, other=0.0).to(tl.float32)
+        tl.store(operand + at + matrices * size + offset, narrow(w, DTYPE), mask=mask)
     tl.store(fast + matrix * size + offset, w, mask=mask)

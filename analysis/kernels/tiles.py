@@ -45,7 +45,8 @@ PREFERRED: dict[str, Tile] = {
     "outer of keys": Tile(128, 128, 32, 4, 4),
     "outer of rated keys": Tile(128, 128, 32, 8, 4, 3),
     "project": Tile(64, 128, 32, 4, 4, 3),
-    "symmetric": Tile(64, 64, 64, 4, 4),
+    "symmetric": Tile(128, 128, 64, 8, 3),
+    "symmetric, few matrices": Tile(64, 64, 64, 4, 4),
     "iterate": Tile(128, 128, 64, 4, 3),
 }
 OPERANDS = {"features": (1, 2), "features of all gradients": (1, 2)}

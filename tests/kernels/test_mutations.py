@@ -80,8 +80,8 @@ FAULTS = {
     ),
     "running sum of the wrong sign": (
         "matrix",
-        "w += step * coming",
-        "w -= step * coming",
+        "w += step * tl.load(change + at + turned",
+        "w -= step * tl.load(change + at + turned",
         LADDER["v6"],
     ),
     "turned matrices read straight": (
