@@ -103,8 +103,9 @@ class Record:
         return {item.name: plain(getattr(self, item.name), item.name) for item in fields(self)}
 
     def to_json(self) -> str:
-        """Return the record as indented JSON with sorted keys; the same record always gives the same text."""
-        return encode(self.to_dict(), indent=1) + "\n"
+        """Return the record as JSON, one field a line, keys sorted; the same record always gives the same text."""
+        lines = (f" {encode(name)}: {encode(value)}" for name, value in sorted(self.to_dict().items()))
+        return "{\n" + ",\n".join(lines) + "\n}\n"
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Record:
