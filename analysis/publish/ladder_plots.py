@@ -61,6 +61,7 @@ def _quality_row(
         "mean": found.mean if found else values[0] if values else math.nan,
         "low": found.low if found else math.nan,
         "high": found.high if found else math.nan,
+        "by seed": [round(value, 4) for value in values],
         "difference": sum(values) / len(values) - sum(base) / len(base) if compared else math.nan,
         "difference low": moved.low if moved else math.nan,
         "difference high": moved.high if moved else math.nan,
@@ -98,7 +99,7 @@ def quality_table(rows: Rows) -> Any:
 
 
 def ladder(records: Sequence[Record], rows: Rows) -> tuple[Figure, Rows]:
-    """Draw the ladder: metric by rung with intervals over seeds, the margin around the baseline, frozen weights as reference.
+    """Draw the ladder: metric by rung with every seed and their interval, the margin around the baseline, frozen weights.
 
     Returned with the rows of the variants that were trained, which are the points.
     """
@@ -117,6 +118,9 @@ def ladder(records: Sequence[Record], rows: Rows) -> tuple[Figure, Rows]:
             filled = "full" if row["variant"] == row["trained as"] else "none"
             drawn = axes.errorbar([place], [row["mean"]], yerr=bars, **style, fillstyle=filled)
             mark_rows(drawn, len(shown), len(shown) + 1)
+            if row["seeds"] > 1:
+                beside = [place + 0.24] * row["seeds"]
+                axes.scatter(beside, row["by seed"], s=5, color=style["color"], linewidths=0, zorder=3)
             shown.append(row)
         base, bound = by_variant(records, family, "baseline"), margin(records, family)
         if base and bound:

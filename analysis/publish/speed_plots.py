@@ -77,9 +77,13 @@ def _logarithmic(axes: Axes) -> None:
     """Set a logarithmic axis with plain numbers, between the decades too where there are few of those."""
     from matplotlib.ticker import LogFormatter
 
+    class Plain(LogFormatter):  # it knows which numbers have room, but writes 0.4 as 4e-01
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
+    axes.yaxis.set_minor_formatter(Plain(minor_thresholds=(1.5, 0.5)))
 
 
 def _speeds(axes: Axes, values: dict[str, float], rows: Rows, name: str, style: dict[str, Any]) -> None:
