@@ -57,8 +57,8 @@ def change(before: Record, after: Record) -> Change:
         value, low, high = (float(100 * _relative_growth(end)) for end in (value, low, high))
         return Change(value, low, high, "% perplexity")
     if before.metric == "top1":
-        return Change(100 * value, 100 * low, 100 * high, "percentage points")
-    return Change(value, low, high, "percentage points" if before.unit == "%" else before.unit)
+        return Change(100 * value, 100 * low, 100 * high, "% points")
+    return Change(value, low, high, "% points" if before.unit == "%" else before.unit)
 
 
 def _interval(differences: np.ndarray) -> tuple[float, float, float]:
