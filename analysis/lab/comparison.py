@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from analysis.lab.edits import as_trained, short_text
 from analysis.models.host import EditedHost, Host, unwrap
 from analysis.probes.measure import measure
 from analysis.probes.task import Task, evaluation_task
+from analysis.publish.step_verdicts import update_size
 from analysis.publish.style import INK, SINGLE_COLUMN, look, styled
 from analysis.records import Record, Store
 from analysis.records.comparison import change
@@ -47,8 +49,11 @@ class Comparison:
                 f"{one.value:.4g} [{one.ci_low:.4g}, {one.ci_high:.4g}]",
                 "" if one is first else str(change(first, one)),
                 *(
-                    f"{found.value:.4g}" if (found := _named(row, kind)) else "none moves"
-                    for kind in ("inner_loss_after", "update_norm")
+                    f"{shown(found):.4g}" if (found := _named(row, kind)) else "none moves"
+                    for kind, shown in (
+                        ("inner_loss_after", attrgetter("value")),
+                        ("update_norm", update_size),
+                    )
                 ),
             )
             for name, one, row in zip(self.names, self.task, self.rows, strict=True)

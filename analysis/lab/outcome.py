@@ -16,7 +16,10 @@ from analysis.models.host import EditedHost
 
 @dataclass(frozen=True)
 class Outcome:
-    """The evaluation of an edit, and the mean over layers of inner losses and update size (empty where nothing moves)."""
+    """The evaluation of an edit, and means over layers of inner losses and update size (empty where nothing moves).
+
+    The losses of a layer's loops are added, the sizes of their updates averaged, as everywhere in the report.
+    """
 
     evaluation: Evaluation
     inner: Mapping[str, float]
@@ -35,10 +38,12 @@ def measure_edit(passes: Passes, edited: EditedHost, choice: Choice, wanted: Wan
         nonlocal done
         seen = passes.evaluated(edited, done, batch, prefix, wanted)
         done += len(seen.output)
-        for name, tensor in seen.tape.items():
-            kind = name.rsplit(".", 1)[-1]
+        found = [(name.rsplit(".", 1)[-1], tensor) for name, tensor in seen.tape.items()]
+        updates = sum(kind == "update_norm" for kind, _ in found)
+        for kind, tensor in found:
             if kind in MEASURED:
-                share = len(seen.output) / (choice.samples * edited.num_layers)
+                parts = updates if kind == "update_norm" else edited.num_layers
+                share = len(seen.output) / (choice.samples * parts)
                 inner[kind] = inner.get(kind, 0.0) + share * float(tensor.double().mean())
         return seen.output
 

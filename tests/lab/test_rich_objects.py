@@ -10,6 +10,7 @@ import analysis
 from analysis.errors import ParameterError
 from analysis.models import evaluate, save
 from analysis.paths import ROOT
+from analysis.records import select
 from analysis.spec import Family, InnerLoop, difference
 from tests.lab.conftest import random_host
 
@@ -126,3 +127,11 @@ def test_completion_offers_what_a_reader_may_use():
         }
     assert {"load", "compare", "probe", "lab"} <= offered["analysis."] and "Any" not in offered["analysis."]
     assert {"steps", "edit", "direction"} <= offered["spec."] and {"ASCENT"} <= offered["analysis.Direction."]
+
+
+def test_the_size_of_an_update_is_the_one_that_the_report_shows(studied):
+    one = studied["vittt"]
+    host, comparison = one.host, analysis.compare(one.host, task=one.task)
+    (record,) = select(comparison.records, metric="update_norm")
+    assert len(record.extra["by_site"]) == 2 * host.num_layers, "a layer of this family has two loops"
+    assert f"{record.value / 2:.4g}" in repr(comparison) and f"{record.value:.4g}" not in repr(comparison)
