@@ -51,7 +51,9 @@ def store_factors(into, plane, mask, a, b, r, up, gate, DTYPE: tl.constexpr):
     """Store u = up r silu(a) and g = gate r b silu'(a), what multiplies x in the gradients of W_up and W_gate."""
     swish, slope = silu_parts(a)
     tl.store(into + plane, narrow(up[:, None] * r * swish, DTYPE), mask=mask)
-    tl.store(into + 2 * plane, narrow(gate[:, None] * r * b * slope, DTYPE), mask=mask)
+    # twice a plane may be beyond 32 bits where one is not
+    second = 2 * tl.cast(plane, tl.int64)
+    tl.store(into + second, narrow(gate[:, None] * r * b * slope, DTYPE), mask=mask)
 
 
 @triton.jit
@@ -163,7 +165,7 @@ def outer_kernel(
     if KIND == "all":  # noqa: SIM102 - one condition is known at compile time, the other is not
         if problem < 2:
             left, left_t, rows = keys, k_t, width
-            right, right_t, cols = hiddens + (2 - problem) * plane, hidden, hidden
+            right, right_t, cols = hiddens + (2 - problem) * tl.cast(plane, tl.int64), hidden, hidden
             into = out_other + split.to(tl.int64) * other_split + chunk.to(tl.int64) * other_chunk
             into += (problem * total_z + z).to(tl.int64) * width * hidden
     if KIND == "all" and OUT_TURNED != OTHER_TURNED:
