@@ -78,4 +78,6 @@ def run(
 
     q, k, v = (tensor.to(operand_type(tensor)) for tensor in tokens)
     form = plan.is_additive if is_parallel is None else is_parallel
-    return differentiable.run(plan, (q, k, v), rates, momentum, weights, update_tokens, is_parallel=form)
+    # Triton launches on the current device, which need not be that of the tensors; the backward pass finds it set
+    with torch.cuda.device_of(q):
+        return differentiable.run(plan, (q, k, v), rates, momentum, weights, update_tokens, is_parallel=form)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from analysis.kernels import backward, forward, replay
 from analysis.kernels.forward import Outcome, Runner
+from analysis.kernels.layer import Layer
 from analysis.kernels.parallel_backward import ParallelWalk
 from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Operands, prepare
@@ -38,14 +39,14 @@ class _Loop(torch.autograd.Function):
         plan, count = ctx.plan, ctx.count
         tensors, states = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
 
-        def walk(given: Sequence[Tensor]) -> list[Tensor]:
+        def walk(given: Sequence[Tensor]) -> tuple[list[Tensor], Layer]:
             each = iter(given[count + 1 :])
             d_state = {part: {name: next(each) for name in plan.moving} for part in ctx.parts}
             return _walk_back(plan, ctx.update_tokens, tuple(given[:count]), given[count], d_state, states)
 
         given = [*tensors, d_out, *d_flat]
         # the parallel form has few launches, and a graph would copy every sequence in and out
-        found = walk(given) if ctx.is_parallel else replay.replayed((plan, ctx.update_tokens), walk, given)
+        found = walk(given)[0] if ctx.is_parallel else replay.replayed((plan, ctx.update_tokens), walk, given)
         return None, None, None, *found
 
 
@@ -56,8 +57,11 @@ def _walk_back(
     d_out: Tensor,
     d_state: dict[str, dict[str, Tensor]],
     states: Sequence[Tensor],
-) -> list[Tensor]:
-    """Go back through a loop, the parallel form if there are states; returns all inputs' gradients in their types."""
+) -> tuple[list[Tensor], Layer]:
+    """Go back through a loop, the parallel form if there are states.
+
+    Returns all inputs' gradients in their types, and the layer whose buffers the launches use.
+    """
     is_parallel = bool(states)
     runner, operands = _prepared(plan, tensors, update_tokens, is_parallel, keeps_states=not is_parallel)
     layer = runner.layer
@@ -76,7 +80,7 @@ def _walk_back(
     return [
         gradient.reshape(tensor.shape).to(tensor.dtype)
         for gradient, tensor in zip(gradients, tensors, strict=True)
-    ]
+    ], layer
 
 
 def _prepared(

@@ -48,21 +48,26 @@ class Runner:
         outputs = operands.q.new_empty(sign.batch, sign.heads, sign.tokens, sign.values)
         write_table_kernel[(1,)](layer.table, *operands.addresses(outputs), num_warps=1)
         on_gpu = sign.device.type == "cuda"
-        if on_gpu and self.graph is not None and not torch.cuda.is_current_stream_capturing():
+        in_graph_of_caller = on_gpu and torch.cuda.is_current_stream_capturing()
+        if self.graph is not None and not in_graph_of_caller:
             self.graph.replay()
         else:
             layer.kept.clear()
             layer.launch()
-            if on_gpu and not torch.cuda.is_current_stream_capturing():
+            if in_graph_of_caller:
+                replay.keep_for_caller(layer)
+            elif on_gpu:
                 self._capture().replay()
         return _outcome(layer, outputs)
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         """Record the launches; the eager run before has compiled them, and the replay after fills the graph's own copies."""
         self.layer.kept.clear()
-        torch.cuda.synchronize(self.layer.sign.device)
+        device = self.layer.sign.device
+        torch.cuda.synchronize(device)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        # torch's own capture stream stays on the device of the process's first capture
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream(device), capture_error_mode="thread_local"):
             self.layer.launch()
         self.graph = graph
         return graph
@@ -82,7 +87,9 @@ def runner(plan: Plan, operands: Operands, *, is_parallel: bool, keeps_states: b
     limit = shared_memory_limit(sign.device)
     key = (plan, sign, is_parallel, keeps_states, stream, limit)
     if key not in _RUNNERS:
-        made = Runner(Layer(plan, sign, is_parallel=is_parallel, limit=limit, keeps_states=keeps_states))
+        # buffers made in inference mode could not be written outside of it
+        with torch.inference_mode(False):
+            made = Runner(Layer(plan, sign, is_parallel=is_parallel, limit=limit, keeps_states=keeps_states))
         _RUNNERS[key] = made
         while len(_RUNNERS) > MOST_LAYERS:
             _RUNNERS.popitem(last=False)

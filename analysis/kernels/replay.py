@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-Pass = Callable[[Sequence[Tensor]], list[Tensor]]
+Pass = Callable[[Sequence[Tensor]], tuple[list[Tensor], object]]
+"""Goes back through a loop; returns the gradients, and what owns the buffers that its launches use besides its inputs."""
 MOST_GRAPHS = 4
 """Captured backward passes that are kept, each with its copies; the least recently used one is dropped first."""
 
@@ -24,6 +25,8 @@ class Replay:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: list[Tensor] = []
         self.outputs: list[Tensor] = []
+        self.owner: object = None
+        """Kept as long as the graph: its buffers lie outside the graph's memory."""
 
     def capture(self, walk: Pass, tensors: Sequence[Tensor]) -> None:
         """Record `walk` on copies of `tensors`."""
@@ -37,7 +40,7 @@ class Replay:
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            self.outputs = walk(self.inputs)
+            self.outputs, self.owner = walk(self.inputs)
         self.graph = graph
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -50,6 +53,12 @@ class Replay:
 
 
 _REPLAYS: OrderedDict[tuple[object, ...], Replay] = OrderedDict()
+_IN_GRAPHS_OF_CALLERS: set[object] = set()
+
+
+def keep_for_caller(owner: object) -> None:
+    """Keep buffers that a graph of the caller launches on: nobody here knows how long that graph lives."""
+    _IN_GRAPHS_OF_CALLERS.add(owner)
 
 
 def replayed(key: tuple[object, ...], walk: Pass, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -58,8 +67,12 @@ def replayed(key: tuple[object, ...], walk: Pass, tensors: Sequence[Tensor]) -> 
     Off the GPU, and inside a capture of the caller, the pass runs as it is.
     """
     device = tensors[0].device
-    if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
-        return walk(tensors)
+    if device.type != "cuda":
+        return walk(tensors)[0]
+    if torch.cuda.is_current_stream_capturing():
+        gradients, owner = walk(tensors)
+        keep_for_caller(owner)
+        return gradients
     stream = torch.cuda.current_stream(device).cuda_stream
     shapes = tuple((tuple(t.shape), t.stride(), t.dtype) for t in tensors)
     key = (*key, device, stream, shapes)
@@ -67,7 +80,7 @@ def replayed(key: tuple[object, ...], walk: Pass, tensors: Sequence[Tensor]) -> 
         _REPLAYS[key] = Replay()
         while len(_REPLAYS) > MOST_GRAPHS:
             _REPLAYS.popitem(last=False)
-        return walk(tensors)
+        return walk(tensors)[0]
     _REPLAYS.move_to_end(key)
     found = _REPLAYS[key]
     if found.graph is None:
@@ -76,5 +89,6 @@ def replayed(key: tuple[object, ...], walk: Pass, tensors: Sequence[Tensor]) -> 
 
 
 def forget() -> None:
-    """Drop every captured backward pass and its copies."""
+    """Drop every captured backward pass and its copies, and what was kept for graphs of callers."""
     _REPLAYS.clear()
+    _IN_GRAPHS_OF_CALLERS.clear()

@@ -46,7 +46,11 @@ def _iterate(x: Tensor, coefficients: list[float]) -> tuple[Tensor, Tensor]:
     out, steps = torch.empty_like(x), len(coefficients) // 3
     kept = x.new_empty(steps - 1, *x.shape)
     if x.numel():
-        iterate_kernel[(len(x),)](x, _on_device(coefficients, x), kept, out, *_launch(x, steps), num_warps=4)
+        # Triton launches on the current device
+        with torch.cuda.device_of(x):
+            iterate_kernel[(len(x),)](
+                x, _on_device(coefficients, x), kept, out, *_launch(x, steps), num_warps=4
+            )
     return out, kept
 
 
@@ -62,9 +66,10 @@ def _adjoint(x: Tensor, kept: Tensor, upstream: Tensor, coefficients: list[float
     x, upstream = x.contiguous(), upstream.to(x.dtype).contiguous()
     out, steps = torch.empty_like(x), len(coefficients) // 3
     if x.numel():
-        adjoint_kernel[(len(x),)](
-            x, _on_device(coefficients, x), kept, upstream, out, *_launch(x, steps), num_warps=4
-        )
+        with torch.cuda.device_of(x):
+            adjoint_kernel[(len(x),)](
+                x, _on_device(coefficients, x), kept, upstream, out, *_launch(x, steps), num_warps=4
+            )
     return out
 
 

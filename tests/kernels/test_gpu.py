@@ -5,7 +5,7 @@ import torch
 
 from analysis.inner import run
 from analysis.kernels.bench import ROOM
-from analysis.spec import Order, Tail
+from analysis.spec import Identity, Order, Tail
 from tests.kernels.agreement import (
     LADDER,
     LIMITS,
@@ -104,6 +104,55 @@ def test_a_replayed_backward_pass_gives_the_gradients_of_the_first(key, form):
     for first, again in zip(found[:2], found[2:], strict=True):
         assert all(error(b, a.double()) < 1e-3 for a, b in zip(first, again, strict=True))
     assert not torch.equal(found[0][0], found[1][0])
+
+
+def push_out_all_layers():
+    """Run another shape where one layer is kept, and fill the memory that the others left."""
+    spec = LADDER["baseline"].edit(chunk=64)
+    (inputs, weights), _ = case(spec, torch.bfloat16, requires_grad=True, **(HEAD | {"tokens": 128}))
+    run_form(spec, inputs, weights, False).outputs.float().sum().backward()
+    torch.cuda.synchronize()
+    return [torch.full((size,), 1e4, device="cuda") for size in [2**power for power in range(9, 27)] * 8]
+
+
+def test_a_replayed_backward_pass_outlives_its_layer(monkeypatch):
+    monkeypatch.setattr("analysis.kernels.forward.MOST_LAYERS", 1)
+    spec = LADDER["baseline"].edit(chunk=512, transform=Identity())
+    (inputs, weights), _ = case(spec, torch.bfloat16, requires_grad=True, **(HEAD | {"tokens": 1700}))
+    found = []
+    for _ in range(4):  # eager, captured, replayed, replayed after its layer was pushed out
+        outputs = run_form(spec, inputs, weights, False).outputs
+        full = push_out_all_layers() if len(found) == 3 else []
+        found.append(torch.autograd.grad(outputs.float().square().sum(), [inputs.k, inputs.v]))
+        del full
+    assert all(error(b, a.double()) < 1e-3 for a, b in zip(found[0], found[3], strict=True))
+
+
+def test_a_graph_of_the_caller_outlives_the_layer_it_launches_on(monkeypatch):
+    monkeypatch.setattr("analysis.kernels.forward.MOST_LAYERS", 1)
+    spec = LADDER["v2"].edit(chunk=1024)
+    (inputs, weights), _ = case(spec, torch.bfloat16, **HEAD)
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        expected = run(spec, inputs, weights).outputs
+    stream.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        captured = run(spec, inputs, weights).outputs
+    with torch.cuda.stream(stream):
+        full = push_out_all_layers()
+    torch.cuda.synchronize()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(captured, expected) and all(x.eq(1e4).all() for x in full)
+
+
+def test_tensors_of_another_device_than_the_current_one():
+    # with a single device this is the usual call
+    last = f"cuda:{torch.cuda.device_count() - 1}"
+    values, gradients = all_errors(LADDER["v2"], torch.float32, device=last, heads=2)
+    within(values, LIMITS[torch.float32])
+    within(gradients, GRADIENT_LIMITS[torch.float32])
 
 
 def test_calls_in_turn_do_not_disturb_each_other():

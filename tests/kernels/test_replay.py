@@ -1,0 +1,102 @@
+"""What a captured pass keeps alive, on which device launches go, and buffers made in inference mode."""
+
+import contextlib
+import gc
+import weakref
+
+import pytest
+import torch
+
+from analysis.kernels import forward, replay, small_matrices
+from analysis.spec import ConstantMomentum, Identity
+from tests.kernels.agreement import LADDER, case, run_form
+
+
+class Stream:
+    """Stands in for a CUDA stream and for a graph."""
+
+    def __init__(self, *_):
+        pass
+
+    def synchronize(self):
+        """Wait for nothing, or replay nothing."""
+
+    replay = synchronize
+
+
+class Owner:
+    """Stands in for a layer."""
+
+
+@pytest.fixture
+def pretended_cuda(monkeypatch):
+    for name in ("Stream", "CUDAGraph"):
+        monkeypatch.setattr(torch.cuda, name, Stream)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    for name in ("stream", "graph"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, **__: contextlib.nullcontext())
+
+
+def test_a_recorded_pass_keeps_the_buffers_of_its_launches(pretended_cuda):
+    layers = {"kept for now": Owner()}
+    alive, found = weakref.ref(layers["kept for now"]), replay.Replay()
+    found.capture(lambda tensors: ([2 * tensors[0]], layers["kept for now"]), [torch.ones(2)])
+    layers.clear()
+    gc.collect()
+    assert alive() is not None and found.owner is alive()
+    assert torch.equal(found([torch.ones(2)])[0], torch.full((2,), 2.0))
+    del found
+    gc.collect()
+    assert alive() is None
+
+
+def test_the_way_back_names_the_layer_it_launches_on(monkeypatch):
+    seen = []
+
+    def watched(key, walk, tensors):
+        gradients, owner = walk(tensors)
+        seen.append(owner)
+        return gradients
+
+    monkeypatch.setattr(replay, "replayed", watched)
+    (inputs, weights), _ = case(LADDER["baseline"], torch.float32, requires_grad=True)
+    run_form(LADDER["baseline"], inputs, weights, False).outputs.sum().backward()
+    assert seen == [made.layer for made in forward._RUNNERS.values() if made.layer.keeps_states]
+
+
+def test_layers_in_graphs_of_callers_live_until_all_is_forgotten():
+    owner = Owner()
+    alive = weakref.ref(owner)
+    replay.keep_for_caller(owner)
+    del owner
+    gc.collect()
+    assert alive() is not None
+    forward.forget()
+    gc.collect()
+    assert alive() is None
+
+
+def test_launches_go_to_the_device_of_the_tensors(monkeypatch):
+    seen = []
+
+    def device_of(tensor):
+        seen.append(tensor)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    (inputs, weights), _ = case(LADDER["v6"], torch.float32)
+    run_form(LADDER["v6"], inputs, weights, True)
+    assert len(seen) == 1 and seen[0] is inputs.q
+    x = torch.randn(2, 16, 16).half().requires_grad_()
+    small_matrices.iterate(x, ((3.0, -4.0, 2.0),)).sum().backward()
+    assert len(seen) == 3
+
+
+def test_a_layer_made_in_inference_mode_learns_later():
+    spec = LADDER["v3"].edit(momentum=ConstantMomentum(0.5), transform=Identity())
+    (inputs, weights), _ = case(spec, torch.float32, requires_grad=True)
+    with torch.inference_mode():
+        before = run_form(spec, inputs, weights, True).outputs
+    after = run_form(spec, inputs, weights, True).outputs
+    after.sum().backward()
+    assert torch.equal(before, after) and inputs.k.grad.abs().sum() > 0
