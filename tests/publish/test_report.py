@@ -111,6 +111,9 @@ def test_the_pdf_has_title_page_numbers_links_and_outline(built):
     assert "linear attention" in texts[0] and "inconclusive at this scale" in texts[0]
     assert re.search(r"Linear attention in disguise\s+4", texts[1]), texts[1]
     assert "Linear attention in disguise" in texts[3] and texts[3].rstrip().endswith("4")
+    last = len(texts)
+    assert re.search(rf"Provenance\s+{last}", texts[1]), "the contents lead to the last page"
+    assert "01_method" in texts[-1] and "commit" in texts[-1] and "commit" not in "".join(texts[3:-1])
     assert [entry["/Title"] for entry in reader.outline if not isinstance(entry, list)] == [
         "What the claims come to",
         "Linear attention in disguise",
