@@ -1,0 +1,101 @@
+"""Figures over training seeds show means, intervals and every seed of what is recorded, and nothing else."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from analysis.publish import seed_plots, use_style
+from analysis.records import Record
+from analysis.spec import Family
+from analysis.statistics import interval
+
+LM = (Family.LACT_LM,)
+
+
+def sweep(variant, seed, offset=0.0, **parameters):
+    where = {"family": "lact_lm", "variant": variant, "step_size": 1.0, "training_steps": 3000, **parameters}
+    for k in (1, 2, 4):
+        for metric, value in (("inner_loss_after", -k - offset), ("perplexity", 10 + k + offset)):
+            yield Record(
+                question="inner steps",
+                metric=metric,
+                value=value,
+                seeds=(seed,),
+                parameters={**where, "inner_steps": k},
+            )
+
+
+def mismatched(seed, value):
+    for pair in ("Q/K", "V/O"):
+        for layer in (0, 1):
+            yield Record(
+                question="distribution mismatch",
+                metric="classifier_accuracy",
+                value=value + 0.1 * layer,
+                seeds=(seed,),
+                parameters={"family": "lact_lm", "variant": "baseline", "pair": pair, "layer": layer},
+            )
+
+
+def trained(variant, seed, sign):
+    for metric, factor in (("inner_loss_before", 0.1), ("inner_loss_after", 1.0)):
+        history = {"steps": [0, 100, 200], "values": [0.0, sign * factor, 2 * sign * factor]}
+        yield Record(
+            question="retrained",
+            metric=metric,
+            value=history["values"][-1],
+            seeds=(seed,),
+            parameters={"family": "lact_lm", "variant": variant, "training_steps": 200},
+            extra={"history": history},
+        )
+
+
+@pytest.fixture(autouse=True)
+def styled():
+    use_style()
+
+
+def test_a_sweep_shows_mean_interval_and_every_seed():
+    records = [*sweep("baseline", 0), *sweep("baseline", 1, 0.5), *sweep("v1", 0, 2.0)]
+    figure, rows = seed_plots.sweeps(records, LM)
+    (row,) = [r for r in rows if (r["variant"], r["metric"], r["at"]) == ("Baseline", "perplexity", 2)]
+    across = interval([12.0, 12.5], "t")
+    assert (row["mean"], row["low"], row["high"]) == (across.mean, across.low, across.high)
+    assert row["by seed"] == [12.0, 12.5]
+    (alone,) = [r for r in rows if (r["variant"], r["metric"], r["at"]) == ("Variant 1", "perplexity", 2)]
+    assert alone["mean"] == 14.0 and math.isnan(alone["low"]), "one seed has no interval"
+    assert figure.axes[1].get_ylim()[0] < 11.0 and figure.axes[1].get_ylim()[1] > 16.0
+
+
+def test_other_step_sizes_and_foreign_models_stay_out():
+    others = [*sweep("baseline", 1, 9.0, step_size=2.0), *sweep("own", 2, 9.0)]
+    rows = seed_plots.sweeps([*sweep("baseline", 0), *others], LM)[1]
+    assert {value for row in rows for value in row["by seed"]} == {-1.0, -2.0, -4.0, 11.0, 12.0, 14.0}
+
+
+def test_the_frame_keeps_to_the_seeds_where_the_interval_is_wider():
+    figure, rows = seed_plots.mismatch([*mismatched(0, 0.7), *mismatched(1, 0.8)], LM)
+    assert max(row["high"] for row in rows) > 1.2
+    low, high = figure.axes[0].get_ylim()
+    assert high < 1.0 and low < 0.5, "the reference stays in sight, the impossible does not"
+
+
+def test_inner_losses_have_a_line_for_every_seed_side_and_direction():
+    records = [
+        line for seed in (0, 1) for line in (*trained("baseline", seed, -1), *trained("ascent", seed, 1))
+    ]
+    figure, rows = seed_plots.inner_losses(records, LM)
+    assert len(figure.axes[0].lines) == 8 and len(rows) == 24
+    assert {row["run"] for row in rows} == {
+        f"{way}, {side} the update" for way in ("descent", "ascent") for side in ("before", "after")
+    }
+    assert all(
+        (row["inner loss"] >= 0) == row["run"].startswith("ascent") or row["inner loss"] == 0 for row in rows
+    )
+
+
+@pytest.mark.parametrize("draw", [seed_plots.sweeps, seed_plots.mismatch, seed_plots.inner_losses])
+def test_without_records_there_is_an_empty_figure(draw):
+    assert draw([])[1] == []
