@@ -16,6 +16,8 @@ from analysis.kernels.tokens import Source, Span, TokenLaunches
 
 READ_TOKENS = 8192
 """How many tokens of hidden features exist at once in a read-out: 25 MB in bf16 at 4 heads of 384, inside the L2 cache."""
+MOST_CHUNKS = 65_535
+"""How many chunks one launch takes: the third axis of a grid ends there."""
 RING = 4
 """Operand copies of the moving weights in the recurrent form, so that read-outs may trail the updates."""
 SPLIT_RECURRENT, SPLIT_PARALLEL = 2, 1
@@ -96,7 +98,7 @@ class Layer:
         if self.plan.momentum != "per token":
             self.alpha.fill_(float(self.plan.momentum or 0.0))
             return
-        matrix_kernels.gate_kernel[(self.sign.total_z, self.chunks)](
+        matrix_kernels.gate_kernel[(self.chunks, self.sign.total_z)](
             self.table, self.alpha, self.sign.heads, self.sign.total_z, *self.sign.momentum,
             self.sign.update_tokens, self.length, SLOT=slots.MOMENTUM, BLOCK=16 if UPCAST.value else 1024, num_warps=4,
         )  # fmt: skip
@@ -204,9 +206,9 @@ class Layer:
         last, _ = self.group("w_out")
         stop, length = self.sign.update_tokens, self.length
         is_linear = self.plan.network == "linear"
-        together = max(1, self.updates) if is_linear else self.at_once
-        for first in range(0, self.updates, together):
-            count = min(together, self.updates - first)
+        at_once = MOST_CHUNKS if is_linear else self.at_once
+        for first in range(0, self.updates, at_once):
+            count = min(at_once, self.updates - first)
             self._gradients(Span(first * length, stop, length, count), self._operands(0), first)
         if self.updates:
             if self.alpha is not None or self.plan.transform != "identity":
@@ -215,10 +217,9 @@ class Layer:
         if self.plan.chunk is None:
             self._read_all(self.updates if self.plan.inclusive else 0)
             return
-        together = self.chunks if is_linear else self.at_once
         offset = 1 if self.plan.inclusive else 0
-        for first in range(0, self.chunks, together):
-            count = min(together, self.chunks - first)
+        for first in range(0, self.chunks, at_once):
+            count = min(at_once, self.chunks - first)
             slot = min(first + offset, self.updates)
             operands = self._operands(slot) | {"w_out": Source(last.operand[slot], last.operand.stride(0))}
             self._read(Span(first * length, stop, length, count), operands, self.updates - slot)

@@ -51,7 +51,7 @@ def gate_kernel(
     table, alpha, heads, total_z, m_b, m_h, m_t, stop, length, SLOT: tl.constexpr, BLOCK: tl.constexpr
 ):
     """alpha_c = mean over the chunk's tokens of the per-token gate; alpha [chunks, z]."""
-    z, chunk = tl.program_id(0), tl.program_id(1)
+    chunk, z = tl.program_id(0), tl.program_id(1)
     begin = chunk * length
     count = tl.minimum(length, stop - begin)
     base = address(table, SLOT, tl.float32) + (z // heads).to(tl.int64) * m_b + (z % heads).to(tl.int64) * m_h

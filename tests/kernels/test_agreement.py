@@ -117,6 +117,14 @@ def test_features_of_any_number_of_tokens_at_once(name, at_once, monkeypatch):
     within(gradients, 2e-3)
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+@pytest.mark.parametrize("key", ["v3", "v6"])
+def test_more_chunks_than_one_launch_takes(key, at_once, monkeypatch):
+    monkeypatch.setattr("analysis.kernels.layer.MOST_CHUNKS", at_once)
+    for spec in (LADDER[key], LADDER[key].edit(tail=Tail.UPDATE, order=Order.UPDATE_THEN_APPLY)):
+        within(errors(spec, torch.float32, is_parallel=True, tokens=29), LIMITS[torch.float32])
+
+
 def redrawn(change):
     """Return a draw of random inputs with a change."""
 
