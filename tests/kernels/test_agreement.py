@@ -117,6 +117,14 @@ def test_features_of_any_number_of_tokens_at_once(name, at_once, monkeypatch):
     within(gradients, 2e-3)
 
 
+@pytest.mark.parametrize("key", ["v2", "v3"])
+def test_a_full_last_chunk_that_reads_the_state_of_the_one_before(key):
+    spec = LADDER[key].edit(order=Order.UPDATE_THEN_APPLY)
+    values, gradients = all_errors(spec, torch.float32, is_parallel=True, tokens=16)
+    within(values, LIMITS[torch.float32])
+    within(gradients, 2e-3)
+
+
 @pytest.mark.parametrize("at_once", [1, 2, 3])
 @pytest.mark.parametrize("key", ["v3", "v6"])
 def test_more_chunks_than_one_launch_takes(key, at_once, monkeypatch):
