@@ -200,7 +200,13 @@ def _require_own_pages(target: Path) -> None:
     page = target / "index.html"
     if target == paths.REPORT.resolve() or not page.is_file():
         return
-    if GENERATOR not in page.read_text(encoding="utf-8", errors="replace")[:4096]:
+    try:
+        start = page.read_text(encoding="utf-8", errors="replace")[:4096]
+    except OSError as error:
+        raise ReportError(
+            f"expected a readable {page}, received {error.strerror}; choose another folder"
+        ) from error
+    if GENERATOR not in start:
         raise ReportError(
             f"expected a new or an earlier report at {target}, received an index.html of another origin; choose another folder"
         )

@@ -66,6 +66,14 @@ def test_gradients_on_heads_of_384(key, form, dtype):
     within(gradients, GRADIENT_LIMITS[dtype])
 
 
+@pytest.mark.parametrize("dtype", list(LIMITS))
+@pytest.mark.parametrize(("key", "form"), [("baseline", False), ("v2", True), ("v5", True)])
+def test_gradients_at_odd_widths(key, form, dtype):
+    sizes = {"width": 20, "hidden": 33, "values": 17, "tokens": 301, "batch": 2}
+    spec = LADDER[key].edit(chunk=100, tail=Tail.UPDATE)
+    within(all_errors(spec, dtype, is_parallel=form, **(HEAD | sizes))[1], 3 * GRADIENT_LIMITS[dtype])
+
+
 @pytest.mark.parametrize(
     "sizes",
     [
