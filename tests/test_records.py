@@ -199,3 +199,16 @@ def test_a_record_and_a_store_print_in_one_line(tmp_path):
     store = Store(tmp_path)
     store.put(record)
     assert repr(store) == f"Store('{tmp_path}', 1 records)"
+
+
+def test_a_table_says_where_the_loops_of_a_layer_are_added():
+    loop = to_dict(InnerLoop())
+    two = make(
+        metric="update_norm", trained_spec={"conv": loop, "glu": loop}, run_spec={"conv": loop, "glu": loop}
+    )
+    one = make(metric="update_norm", trained_spec={"glu": loop}, run_spec={"glu": loop})
+    assert (
+        "update_norm, loops added" in repr(RecordTable([two]))
+        and "loops added" in RecordTable([two])._repr_html_()
+    )
+    assert "loops added" not in repr(RecordTable([one]))

@@ -157,6 +157,14 @@ def within(found: Mapping[str, float], plain: Mapping[str, float], dtype: str) -
     )
 
 
+def rule(dtype: str = "bfloat16") -> str:
+    """Return `within` in a sentence, for those who read the times."""
+    return (
+        f"A shape gets a time when the error of its outputs, of those of the first {FIRST_CHUNKS} chunks, and of its final state "
+        f"is at most {LIMITS[dtype]:g} in {dtype}, or at most {ROOM:g} times that of plain {dtype} arithmetic on the same inputs."
+    )
+
+
 def _gradients(outputs: Tensor, tensors: Tensors) -> dict[str, Tensor]:
     """Return the gradient with respect to every input, for one draw of upstream gradients; nothing outside training."""
     if not torch.is_grad_enabled():

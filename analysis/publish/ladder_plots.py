@@ -86,7 +86,7 @@ def quality_table(rows: Rows) -> Any:
 
     return pd.DataFrame(
         {
-            "model": TITLES[row["family"]],
+            "model": f"{TITLES[row['family']]}, {METRICS[row['metric']]}",
             "variant": NAMES[row["variant"]] + ("" if row["variant"] == row["trained as"] else " †"),
             "measured here": (text(row["mean"]) or "not trained") + between(row, "", "{:.2f}"),
             "difference to the baseline": text(row["difference"], "{:+.2f}")
@@ -163,6 +163,16 @@ def by_position(records: Sequence[Record], variants: Sequence[str], width: int =
     if rows:
         figure.legend(loc="outside right center")
     return figure, rows
+
+
+def gains(rows: Rows, worse: str, better: str) -> tuple[float, float] | None:
+    """Return how much lower the perplexity of one variant is than another's, in the first and in the last quarter of windows."""
+    curves = {name: [row["perplexity"] for row in rows if row["variant"] == name] for name in (worse, better)}
+    if not all(curves.values()):
+        return None
+    saved = [before - after for before, after in zip(curves[worse], curves[better], strict=True)]
+    quarter = max(1, len(saved) // 4)
+    return sum(saved[:quarter]) / quarter, sum(saved[-quarter:]) / quarter
 
 
 _LOOKS = {"frozen": "no update", "ascent": "ascent", "q_is_k": "query from key"}

@@ -78,7 +78,7 @@ class RecordTable(tuple[Record, ...]):
             for name, column in (
                 ("source", [record.kind.value for record in self]),
                 ("question", [record.question for record in self]),
-                ("metric", [record.metric for record in self]),
+                ("metric", [_metric(record) for record in self]),
                 ("value", [format_value(record) for record in self]),
                 ("parameters", own),
                 ("changed at run time", [difference(record) for record in self]),
@@ -132,12 +132,20 @@ def _row(record: Record) -> tuple[str, ...]:
     return (
         record.kind.value,
         record.question,
-        record.metric,
+        _metric(record),
         format_value(record),
         seeds,
         difference(record),
         where,
     )
+
+
+def _metric(record: Record) -> str:
+    """Return the name of the metric, and that the loops of a layer were added where it has several."""
+    adds = (
+        record.metric in ("inner_loss_before", "inner_loss_after", "update_norm") and len(record.run_spec) > 1
+    )
+    return f"{record.metric}, loops added" if adds else record.metric
 
 
 def _number(value: float) -> str:

@@ -83,3 +83,12 @@ def test_the_floor_of_linear_attention_is_two_products_and_four_sequences():
     found = floor(plan_of(loop_of(case)), case)
     assert found["operations"] == 2 * 2 * 64 * 64 * (4096 + 3072)
     assert found["bytes"] == 4 * 2 * 4096 * 64 * 2
+
+
+def test_the_rule_is_told_with_the_numbers_that_decide():
+    told = bench.rule()
+    assert (
+        f"{bench.LIMITS['bfloat16']:g}" in told
+        and f"{bench.ROOM:g} times" in told
+        and f"first {bench.FIRST_CHUNKS} chunks" in told
+    )

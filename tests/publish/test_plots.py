@@ -169,3 +169,16 @@ def test_one_seed_has_a_difference_to_the_baseline_without_an_interval():
 def test_perplexity_is_named_and_other_metrics_carry_their_unit():
     assert published.quantity("perplexity", 12.456, "per token") == "perplexity 12.46"
     assert published.quantity("psnr", 23.4, "dB") == "23.40 dB"
+
+
+def test_a_gain_compares_the_ends_of_the_sequence():
+    rows = [
+        {"variant": name, "perplexity": value}
+        for name, values in (
+            ("Baseline", [9.0, 8.0, 7.0, 6.0]),
+            ("Fast weights frozen", [10.0, 10.0, 10.0, 10.0]),
+        )
+        for value in values
+    ]
+    assert ladder_plots.gains(rows, "Fast weights frozen", "Baseline") == (1.0, 4.0)
+    assert ladder_plots.gains(rows, "Fast weights frozen", "Variant 1") is None
