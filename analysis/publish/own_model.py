@@ -7,14 +7,14 @@ shipped ones. What can be decided is open all the same, since one checkpoint is 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.publish.claims import CLAIMS, Claim
 from analysis.publish.verdicts import EXAMPLES, MISSING, UNDECIDABLE, Verdict, decided, evidence
 from analysis.records import Record, format_value, select
 from analysis.records.comparison import Change, change, task_record
-from analysis.spec import Direction, Family
+from analysis.spec import Direction, Family, QuerySource, Trained
 
 ASCENT = "gradient ascent on the frozen model"
 STATEMENTS: tuple[tuple[str, str, str, str], ...] = (
@@ -35,6 +35,8 @@ STATEMENTS: tuple[tuple[str, str, str, str], ...] = (
     ),
 )
 """Key, what is done to the frozen model, the question and the arm of the records that tell."""
+ALREADY = "already so: the edit changes nothing"
+NO_UPDATE = "no inner update: the edit changes nothing"
 
 
 def judged(
@@ -52,6 +54,8 @@ def own_claims(own: Sequence[Record]) -> list[tuple[Claim, Verdict]]:
 def decide_own(claim: Claim, own: Sequence[Record]) -> Verdict:
     """Return what one checkpoint's measurements say about a claim."""
     question = claim.key.removesuffix(f"-{claim.family.value}")
+    if question in ("steps", "ascent-loss") and any(_rests(row.trained_spec) for row in own):
+        return Verdict(UNDECIDABLE, reason="this model was trained without an inner update")
     if question == "steps" and _climbs(own):
         return Verdict(
             UNDECIDABLE,
@@ -75,6 +79,11 @@ def _climbs(own: Iterable[Record]) -> bool:
         for row in own
         for loop in (row.trained_spec or {}).values()
     )
+
+
+def _rests(loops: Mapping[str, Any]) -> bool:
+    """Whether no fast weight of any loop moves; a record without loops does not say so."""
+    return bool(loops) and all(loop["trained"] == Trained.NONE.value for loop in loops.values())
 
 
 def as_baseline(own: Iterable[Record]) -> list[Record]:
@@ -130,9 +139,7 @@ class OwnTable:
             found = self.own_question(question)
             if select(found, parameters={"arm": arm}):
                 after = task_record(found, arm=arm)
-                moved = change(trained, after)
-                verdict = _word(moved, bool(trained.extra["lower_is_better"]))
-                rows.append((key, said, f"{moved} ({format_value(after)})", verdict))
+                rows.append((key, said, *_told(key, trained, after)))
         return rows
 
     def own_question(self, question: str) -> list[Record]:
@@ -171,6 +178,36 @@ class OwnTable:
             for key, (_, said, measured, verdict) in zip(keys, self.rows(), strict=True)
         )
         return f"<table class='statements'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _told(key: str, trained: Record, after: Record) -> tuple[str, str]:
+    """Return what an edit did to the metric, and the verdict; an edit that is none has a value, and no verdict."""
+    if nothing := _idle(key, after):
+        return format_value(after), nothing
+    moved = change(trained, after)
+    turned = f"{_directions(after)}: " if key == "flipped" else ""
+    return f"{turned}{moved} ({format_value(after)})", _word(moved, bool(trained.extra["lower_is_better"]))
+
+
+def _idle(key: str, after: Record) -> str:
+    """Return why an edit leaves the model as it was trained, or ''.
+
+    Wrong pairs are fed from outside of the loops, whose specification stays; they reach the output through the update, and
+    through the keys where these are read in the place of queries.
+    """
+    loops = after.trained_spec
+    if key in ("no-update", "flipped", "query") and loops and loops == after.run_spec:
+        return ALREADY
+    reads_keys = any(loop["query"] == QuerySource.KEY.value for loop in loops.values())
+    needs_update = key in ("flipped", "shuffled") or (key == "foreign" and not reads_keys)
+    return NO_UPDATE if needs_update and _rests(loops) else ""
+
+
+def _directions(after: Record) -> str:
+    """Return from which direction to which a flipped update was turned, as far as the record says."""
+    sides = (after.trained_spec, after.run_spec)
+    named = [" and ".join(sorted({loop["direction"] for loop in side.values()})) for side in sides]
+    return f"from {named[0]} to {named[1]}" if named[0] else f"to {named[1]}"
 
 
 def _word(moved: Change, lower_is_better: bool) -> str:

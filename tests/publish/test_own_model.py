@@ -3,10 +3,10 @@
 import pytest
 
 from analysis.publish.claims import CLAIMS
-from analysis.publish.own_model import OwnTable, decide_own, judged, own_claims
+from analysis.publish.own_model import ALREADY, NO_UPDATE, OwnTable, decide_own, judged, own_claims
 from analysis.publish.verdicts import MISSING, OPEN, UNDECIDABLE
 from analysis.records import Record
-from analysis.spec import Direction, Family, baseline, to_dict
+from analysis.spec import Direction, Family, QuerySource, baseline, to_dict
 from tests.publish.made_records import KNOWN, clouds, sweep
 
 ASCENT = "gradient ascent on the frozen model"
@@ -95,3 +95,79 @@ def test_the_frozen_model_is_told_edit_by_edit():
 def test_an_edit_without_an_effect_and_one_that_breaks_the_numbers(moved, word):
     own = [*rows("evaluation", None, 0.0), *rows(ASCENT, "ascent", moved)]
     assert OwnTable(own).plain()[1]["verdict"] == word
+
+
+PAIRS = "wrong pairs for the inner loop of the frozen model"
+ARMS = (
+    ("no-update", ASCENT, "no update", lambda loop: loop.frozen()),
+    ("flipped", ASCENT, "ascent", None),
+    (
+        "query",
+        "query replaced by key on the frozen model",
+        "query from key",
+        lambda loop: loop.edit(query=QuerySource.KEY),
+    ),
+    ("shuffled", PAIRS, "values of shuffled tokens", lambda loop: loop),
+    ("foreign", PAIRS, "keys and values of another example", lambda loop: loop),
+)
+
+
+def flipped(loop):
+    ascends = loop.direction is Direction.ASCENT
+    return loop.edit(direction=Direction.DESCENT if ascends else Direction.ASCENT)
+
+
+def edited(change):
+    """Records of every edit of a model that was trained as `change` says, each of which costs the metric something."""
+    trained = {name: change(loop) for name, loop in baseline(Family.LACT_LM, chunk=64).items()}
+    sides = [
+        ("evaluation", None, lambda loop: loop),
+        *((q, arm, edit or flipped) for _, q, arm, edit in ARMS),
+    ]
+    return [
+        row.edit(
+            trained_spec={name: to_dict(loop) for name, loop in trained.items()},
+            run_spec={name: to_dict(edit(loop)) for name, loop in trained.items()},
+        )
+        for question, arm, edit in sides
+        for row in rows(question, arm, 0.0 if arm is None else 0.3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "idle"),
+    [
+        (lambda loop: loop, {}),
+        (lambda loop: loop.edit(direction=Direction.ASCENT), {}),
+        (lambda loop: loop.edit(query=QuerySource.KEY), {"query": ALREADY}),
+        (
+            lambda loop: loop.frozen(),
+            {"no-update": ALREADY, "flipped": NO_UPDATE, "shuffled": NO_UPDATE, "foreign": NO_UPDATE},
+        ),
+        (
+            lambda loop: loop.frozen().edit(query=QuerySource.KEY),
+            {"no-update": ALREADY, "query": ALREADY, "flipped": NO_UPDATE, "shuffled": NO_UPDATE},
+        ),
+    ],
+    ids=["baseline", "ascent", "q_is_k", "frozen", "frozen_q_is_k"],
+)
+def test_an_edit_that_the_model_was_trained_with_gets_no_verdict(change, idle):
+    told = {key: (measured, verdict) for key, _, measured, verdict in OwnTable(edited(change)).rows()}
+    assert set(told) == {"metric", *(key for key, *_ in ARMS)}
+    for key, *_ in ARMS:
+        measured, verdict = told[key]
+        assert verdict == idle.get(key, "worse")
+        assert ("[" in measured) == (key not in idle), "no interval around a change that is none"
+
+
+@pytest.mark.parametrize(("direction", "turned"), [("ascent", "to descent"), ("descent", "to ascent")])
+def test_a_flipped_update_is_told_with_the_direction_it_was_turned_to(direction, turned):
+    own = edited(lambda loop: loop.edit(direction=Direction(direction)))
+    told = {key: measured for key, _, measured, _ in OwnTable(own).rows()}
+    assert told["flipped"].startswith(f"from {direction} {turned}: +")
+
+
+def test_a_model_without_an_update_tells_nothing_about_more_steps_and_ascent():
+    found = {claim.key: verdict for claim, verdict in own_claims(edited(lambda loop: loop.frozen()))}
+    for key in ("steps-lact_lm", "ascent-loss-lact_lm"):
+        assert found[key].verdict == UNDECIDABLE and "trained without an inner update" in found[key].reason
