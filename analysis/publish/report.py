@@ -219,6 +219,12 @@ def _staging(target: Path) -> Iterator[Path]:
     A report folder that was made for this and stays empty is removed again.
     """
     is_new = not target.exists()
+    if file := next((part for part in (target, *target.parents) if part.is_file()), None):
+        raise ReportError(
+            f"expected a folder for the report, received {target}, where {file} is a file; pass a folder, or move the file"
+            if file != target
+            else f"expected a folder for the report, received the file {target}; pass a folder, or move the file"
+        )
     try:
         target.mkdir(parents=True, exist_ok=True)
         stage = Path(tempfile.mkdtemp(prefix=".build-", dir=target))

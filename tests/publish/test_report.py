@@ -201,8 +201,22 @@ def test_pdf_engines_are_named_and_checked_before_anything_runs(project):
 def test_a_report_folder_that_cannot_be_written_is_one_sentence(project):
     simple(project, "# Title\n\nwords")
     paths.REPORT.write_text("a file where the folder should be")
-    with pytest.raises(ReportError, match="writable report folder"):
+    with pytest.raises(ReportError, match=r"folder for the report, received the file .*; pass a folder"):
         build_report(pdf_engine="none")
+    with pytest.raises(ReportError, match=r"received .*deeper, where .* is a file; pass a folder"):
+        build_report(output=paths.REPORT / "deeper", pdf_engine="none")
+    assert paths.REPORT.read_text() == "a file where the folder should be"
+
+
+def test_a_report_folder_without_permission_is_one_sentence(project, tmp_path, monkeypatch):
+    simple(project, "# Title\n\nwords")
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("analysis.publish.report.tempfile.mkdtemp", refuse)
+    with pytest.raises(ReportError, match=r"writable report folder, .*\(Permission denied\); change its"):
+        build_report(output=tmp_path / "closed", pdf_engine="none")
 
 
 def test_a_report_beyond_the_limit_is_refused(project, monkeypatch):
