@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -84,28 +85,34 @@ def train(
 ) -> None:
     """Train a recipe and show the final evaluation; under torchrun only the leading process speaks.
 
+    A folder that holds this very recipe, finished, is left as it is, and said to be so.
+
     Raises:
-        ParameterError: unknown recipe, a field that cannot be set so, or settings that would replace a finished checkpoint.
+        ParameterError: unknown recipe, or a field that cannot be set so.
+        CheckpointError: the folder holds a finished checkpoint of other settings.
     """
     from analysis.paths import CHECKPOINTS
     from analysis.training.recipes import find
+    from analysis.training.resume import RESUME_FILE, AlreadyFinishedError
     from analysis.training.trainer import log_to_terminal
     from analysis.training.trainer import train as run
 
-    values = parse_assignments(assignments)
-    recipe = edited(find(name), values)
-    if (
-        output is None
-        and values.keys() - {"seed"}
-        and (CHECKPOINTS / recipe.folder / "manifest.json").exists()
-    ):
-        raise ParameterError(
-            f"--set would replace the finished checkpoint {recipe.folder} by one with other settings; pass --output FOLDER."
-        )
+    recipe = edited(find(name), parse_assignments(assignments))
+    folder = CHECKPOINTS / recipe.folder if output is None else output
+    leads = os.environ.get("RANK", "0") == "0"
     log_to_terminal()
-    if recipe.note:
+    if recipe.note and leads:
         typer.echo(recipe.note, err=True)
-    evaluation = run(recipe, output, data=data, device=usable(device) if device else None)
+    try:
+        evaluation = run(recipe, folder, data=data, device=usable(device) if device else None)
+    except AlreadyFinishedError as found:
+        if leads:
+            typer.echo(str(found))
+        return
+    except KeyboardInterrupt as stop:
+        if leads and (folder / RESUME_FILE).exists():
+            typer.echo(str(stop) or f"stopped; the same command continues from {folder}", err=True)
+        raise
     if evaluation is not None:
         low, high = evaluation.ci_low, evaluation.ci_high
         typer.echo(

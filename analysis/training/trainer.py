@@ -58,16 +58,18 @@ def train(
 
     Raises:
         DivergedError: the outer loss is not finite.
+        AlreadyFinishedError: the folder holds the finished checkpoint of this recipe; nothing is trained.
         CheckpointError: the folder holds the state, or the finished checkpoint, of another recipe.
         StorageError: the folder cannot be written.
     """
-    team = join(device)
     folder = Path(folder) if folder is not None else paths.CHECKPOINTS / recipe.folder
+    require_free(folder, recipe)
+    team = join(device)
     if task is None:
         if team.leads:
             LOG.info("%s: preparing %s", recipe.folder, recipe.data.summary() if data is None else data)
         task = load_task(recipe, team.device, corpus, data)
-    require_free(folder, recipe)  # it makes the folder, which a run without data must not leave behind
+    paths.require_writable(folder)  # it makes the folder, which a run without data must not leave behind
     run = Run(
         recipe, task, team, folder, graph=graph, compiled=compiled, resume=resume, commit_name=commit_name
     )
@@ -77,6 +79,7 @@ def train(
         total=recipe.steps, initial=run.step, desc=recipe.folder, disable=not (progress and team.leads)
     ) as shown:
         _to_the_end(run, shown, save_seconds)
+    run.save_state()  # the evaluation takes a while too, and its interruption must not cost the training
     return run.finish(progress=progress)
 
 
@@ -100,7 +103,7 @@ def _to_the_end(run: Run, shown: tqdm[Any], save_seconds: float) -> None:
             if stops:
                 run.save_state()
                 raise KeyboardInterrupt(
-                    f"stopped at step {run.step}; the next call continues from {run.folder}"
+                    f"stopped at step {run.step} of {run.recipe.steps}; the same command continues from {run.folder}"
                 )
             shown.set_postfix(loss=f"{loss:.3f}")
             if since_save >= save_seconds:

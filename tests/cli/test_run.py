@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from analysis import cli
@@ -16,19 +18,22 @@ def code_of(*arguments: str) -> int:
     return left.value.code
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    """A ViTTT of toy size, trained for four steps through the command line."""
+def train_toy(folder, *assignments: str) -> int:
+    """Train a ViTTT of toy size through the command line and return the exit code."""
     from analysis.training import recipes
 
-    folder = tmp_path_factory.mktemp("trained") / "toy"
     toy = recipes.smoke(recipes.find("vittt-baseline"))
+    settings = [word for one in assignments for word in ("--set", one)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("analysis.training.recipes.find", lambda name: toy)
-        assert (
-            code_of("train", "vittt-baseline", "--output", str(folder), "--device", "cpu", "--set", "steps=3")
-            == 0
-        )
+        return code_of("train", "vittt-baseline", "--output", str(folder), "--device", "cpu", *settings)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A ViTTT of toy size, trained for three steps through the command line."""
+    folder = tmp_path_factory.mktemp("trained") / "toy"
+    assert train_toy(folder, "steps=3") == 0
     return folder
 
 
@@ -36,6 +41,45 @@ def test_training_shows_the_metric_and_leaves_a_checkpoint(checkpoint, capsys):
     assert (checkpoint / "manifest.json").is_file()
     assert code_of("inspect", str(checkpoint)) == 0
     assert "ViTTT" in capsys.readouterr().out
+
+
+def test_training_onto_a_finished_checkpoint_leaves_it(checkpoint, tmp_path, capsys, monkeypatch):
+    before = {file.name: file.read_bytes() for file in checkpoint.iterdir()}
+    monkeypatch.setattr("analysis.training.trainer.load_task", None)  # nothing may be rendered
+    assert train_toy(checkpoint, "steps=3") == 0
+    said = capsys.readouterr().out
+    assert "already finished" in said and "--output FOLDER" in said
+    assert train_toy(checkpoint, "steps=5") == 2
+    assert "steps is 3, asked 5" in capsys.readouterr().err
+    assert {file.name: file.read_bytes() for file in checkpoint.iterdir()} == before
+    (tmp_path / "file").write_text("")
+    assert train_toy(tmp_path / "file", "steps=3") == 2
+    assert "received a file" in capsys.readouterr().err
+
+
+def test_an_interrupted_training_says_that_the_same_command_continues_it(tmp_path, capsys, monkeypatch):
+    from analysis.training.run import Run
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    advance, finish = Run.advance, Run.finish
+
+    def interrupted(run: Run, steps: int) -> None:
+        advance(run, steps)
+        if run.step == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Run, "advance", interrupted)
+    assert train_toy(tmp_path) == 130
+    assert f"step 2 of 4; the same command continues from {tmp_path}" in capsys.readouterr().err
+    monkeypatch.setattr(Run, "finish", interrupt)  # Ctrl-C while it is evaluated
+    monkeypatch.setattr(Run, "advance", advance)
+    assert train_toy(tmp_path) == 130
+    assert f"the same command continues from {tmp_path}" in capsys.readouterr().err
+    monkeypatch.setattr(Run, "advance", interrupt)  # no step is left to be taken
+    monkeypatch.setattr(Run, "finish", finish)
+    assert train_toy(tmp_path) == 0
 
 
 def test_evaluate_measures_as_trained_and_edited(checkpoint, tmp_path, capsys):

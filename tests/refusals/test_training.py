@@ -10,7 +10,7 @@ import torch
 from analysis.errors import CheckpointError, DataError, ParameterError, StorageError
 from analysis.training.distributed import join
 from analysis.training.recipes import find
-from analysis.training.resume import RESUME_FILE, fingerprint
+from analysis.training.resume import RESUME_FILE, AlreadyFinishedError, fingerprint
 from analysis.training.tasks import load_task
 from analysis.training.trainer import train
 from tests.training.toys import CPU, toy
@@ -46,25 +46,50 @@ def start(folder, task, variant="vittt-v1", **changes):
     return train(toy(variant, **changes), folder, device="cpu", task=task, progress=False)
 
 
-def test_a_checkpoint_is_replaced_by_the_same_recipe_alone(tmp_path, task):
+def contents(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def test_a_finished_checkpoint_is_never_replaced(tmp_path, task):
     start(tmp_path, task)
-    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    for changes in ({"seed": 1}, {"variant": "vittt-v6"}):
-        with pytest.raises(CheckpointError, match="choose another folder"):
+    before = contents(tmp_path)
+    cases = (({"seed": 1}, "seed is 0, asked 1"), ({"steps": 3}, "steps is 4, asked 3"))
+    for changes, told in (*cases, ({"lr": 0.5, "variant": "vittt-v6"}, r"lr is .*more")):
+        with pytest.raises(CheckpointError, match=rf"{told}.*choose another folder"):
             start(tmp_path, task, **changes)
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
-    assert start(tmp_path, task) is not None
+    with pytest.raises(
+        AlreadyFinishedError, match=r"already finished in .*4 steps.*to train it again, choose"
+    ):
+        start(tmp_path, task, note="another note")
+    assert contents(tmp_path) == before
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(CheckpointError):
         start(tmp_path, task)
 
 
-def test_a_folder_that_cannot_be_written_is_found_before_the_training(tmp_path, task, monkeypatch):
+def test_weights_without_a_manifest_are_not_replaced(tmp_path, task):
+    (tmp_path / "model.safetensors").write_bytes(b"of another program")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors without manifest\.json"):
+        start(tmp_path, task)
+    assert contents(tmp_path) == {"model.safetensors": b"of another program"}
+
+
+def test_what_holds_a_folder_is_looked_at_before_the_data(tmp_path, task, monkeypatch):
+    start(tmp_path / "held", task)
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr("analysis.training.trainer.Run", None)  # nothing may be built
+    monkeypatch.setattr("analysis.training.trainer.load_task", None)  # nothing may be rendered
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(StorageError, match="another place"):
-            start(folder, task)
+        with pytest.raises(StorageError, match=r"received a file; name another place"):
+            train(toy("vittt-v1"), folder, device="cpu")
+    with pytest.raises(CheckpointError, match="asked 3"):
+        train(toy("vittt-v1", steps=3), tmp_path / "held", device="cpu")
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path, task, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # the tests may run as root
+    with pytest.raises(StorageError, match="can be written"):
+        start(tmp_path / "run", task)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
