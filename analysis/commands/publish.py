@@ -135,8 +135,10 @@ def diff(first: Path, second: Path) -> int:
     found = compare_reports(first, second)
     for name, path, built in zip(("first", "second"), (first, second), found.built, strict=True):
         typer.echo(f"{name}: {path}  {built}")
+    for note in found.notes:
+        typer.echo(note)
     changed = [
-        cells for row, cells in zip(found.rows, found.cells(), strict=True) if row.kind is not Kind.SAME
+        cells for row, cells in zip(found.shared, found.cells(), strict=True) if row.kind is not Kind.SAME
     ]
     if changed:
         table = Table(title="Claims that differ")
@@ -145,5 +147,7 @@ def diff(first: Path, second: Path) -> int:
         for cells in changed:
             table.add_row(*cells)
         show(table)
+    for line in found.folded():
+        typer.echo(line)
     typer.echo(", ".join(f"{number} {kind}" for kind, number in found.counts().items()))
-    return 1 if changed else 0
+    return 0 if all(row.kind is Kind.SAME for row in found.rows) else 1

@@ -35,6 +35,7 @@ class Origin(StrEnum):
 
     RECORDED = "recorded"
     HERE = "measured in this notebook"
+    OWN = "the reader's own checkpoint"
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class ClaimTable:
     def plain(self) -> list[dict[str, str]]:
         """Return every row as JSON-ready values under the claim's key, for a comparison of two reports."""
         return [
-            {"key": claim.key, **dict(zip(self.COLUMNS, cells, strict=True))}
+            {"key": claim.key, "origin": self.origin.value, **dict(zip(self.COLUMNS, cells, strict=True))}
             for (claim, _), cells in zip(self.decided, self.rows(), strict=True)
         ]
 

@@ -10,7 +10,7 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.publish.claims import CLAIMS, Claim
+from analysis.publish.claims import CLAIMS, Claim, Origin
 from analysis.publish.verdicts import EXAMPLES, MISSING, UNDECIDABLE, Verdict, decided, evidence
 from analysis.records import Record, format_value, select
 from analysis.records.comparison import Change, change, task_record
@@ -152,6 +152,7 @@ class OwnTable:
         return [
             {
                 "key": f"own-{key}-{family.value}",
+                "origin": Origin.HERE.value,
                 "model": family.title,
                 "claim": f"the frozen model {said}",
                 "measured here": measured,

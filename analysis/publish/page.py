@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.errors import ReportError
+from analysis.publish.claims import Origin
 from analysis.publish.fragments import TEMPLATES, Fragment
 from analysis.publish.markdown import Heading, localise_links
 from analysis.publish.typeface import font_faces
@@ -102,10 +103,16 @@ def _finish(body: str, name: str, numbers: Mapping[str, int], anchors: set[str])
 
 
 def _claims(fragments: Sequence[Fragment]) -> dict[str, Mapping[str, str]]:
-    """Return every claim by its key, as the first notebook that shows it says."""
+    """Return every claim by its key, as the first notebook that shows it says.
+
+    What a notebook measured on a checkpoint that was passed in is told apart from what it measured on a shipped one.
+    """
     found: dict[str, Mapping[str, str]] = {}
     for part in fragments:
+        is_own = bool(part.provenance.get("parameters", {}).get("checkpoint"))
         for claim in part.claims:
+            if is_own and claim.get("origin") == Origin.HERE.value:
+                claim = {**claim, "origin": Origin.OWN.value}
             found.setdefault(claim["key"], claim)
     return found
 

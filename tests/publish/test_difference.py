@@ -7,27 +7,29 @@ import pytest
 
 from analysis.cli import _run
 from analysis.errors import ReportError
-from analysis.publish.claims import CLAIMS, ClaimTable
-from analysis.publish.difference import Kind, compare_reports
+from analysis.publish.claims import CLAIMS, ClaimTable, Origin
+from analysis.publish.difference import Ground, Kind, compare_reports
 from analysis.publish.fragments import Fragment
 from analysis.publish.page import Build, render_page
 from analysis.publish.statements import StatementTable
 from analysis.publish.verdicts import Verdict
+
+ORIGIN = {"versions": {}, "commit": "", "key": "", "device": ""}
 
 
 def table_of(*verdicts):
     return ClaimTable([(claim, verdict) for claim, verdict in zip(CLAIMS, verdicts, strict=False)])
 
 
-def page_of(*tables, line="built once"):
+def page_of(*tables, line="built once", checkpoint="", names=()):
     fragments = [
         Fragment(
-            name=f"0{number}_part",
+            name=names[number] if names else f"0{number}_part",
             body=table._repr_html_(),
             headings=(),
             figures=(),
             title_page="",
-            provenance={},
+            provenance={"parameters": {"checkpoint": checkpoint}, **ORIGIN} if checkpoint else {},
             claims=tuple(table.plain()),
         )
         for number, table in enumerate(tables)
@@ -38,7 +40,8 @@ def page_of(*tables, line="built once"):
         part.__class__(**{**part.__dict__, "headings": (Heading(level=1, anchor=part.name, html=part.name),)})
         for part in fragments
     ]
-    return render_page(fragments, Build(title="A report", subtitle="", line=line), printed=False)
+    subtitle = f"What the checkpoint {checkpoint} tells by itself; the rest is shipped." if checkpoint else ""
+    return render_page(fragments, Build(title="A report", subtitle=subtitle, line=line), printed=False)
 
 
 def write(folder, *verdicts, line="built once"):
@@ -147,3 +150,109 @@ def test_one_seed_that_points_the_other_way_is_another_verdict(tmp_path):
     first, second = (write(tmp_path / name, side) for name, side in zip("ab", sides, strict=True))
     (row,) = compare_reports(first, second).rows
     assert row.kind is Kind.VERDICT and row.second[0] == "inconclusive at this scale; one seed points against"
+
+
+def of_family(family, verdict, origin, *keys):
+    found = [claim for claim in CLAIMS if claim.key in {f"{key}-{family}" for key in keys}]
+    return ClaimTable([(claim, verdict) for claim in found], origin)
+
+
+def theorems(number):
+    rows = [
+        {"claim": f"t{i}", "statement": f"A < {i}", "verdict": "identity", "worst relative error": 0.0}
+        for i in range(number)
+    ]
+    return StatementTable(rows, ["verdict"])
+
+
+OPEN = Verdict("inconclusive at this scale", "+1", "one seed points for the claim: because", 1)
+APART = Verdict("not decidable from one checkpoint", reason="it compares retrained models")
+
+
+def shipped_and_own(tmp_path, strip=lambda page: page):
+    shipped = [
+        of_family(family, GOOD, Origin.RECORDED, "update", "steps", "qk") for family in ("lact_lm", "vittt")
+    ]
+    own = [
+        of_family("lact_lm", OPEN, Origin.HERE, "steps", "qk"),
+        of_family("lact_lm", APART, Origin.HERE, "update"),
+    ]
+    pages = {
+        "full": page_of(
+            shipped[0], shipped[1], theorems(5), names=("00_overview", "03_ascent", "06_theorems")
+        ),
+        "own": page_of(*own, checkpoint="mine", names=("09_your_checkpoint", "10_more")),
+    }
+    for name, page in pages.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "index.html").write_text(strip(page), encoding="utf-8")
+    return tmp_path / "full", tmp_path / "own"
+
+
+def before_origins(page):
+    """The page as it was before it said what a claim was decided on."""
+    stripped = re.sub(r'"origin": "[^"]*",\n', "", page)
+    assert stripped != page and '"origin":' not in stripped
+    return stripped
+
+
+@pytest.mark.parametrize("strip", [lambda page: page, before_origins], ids=["as built", "an old report"])
+def test_claims_of_shipped_models_are_not_held_against_those_of_ones_own_checkpoint(tmp_path, capsys, strip):
+    full, own = shipped_and_own(tmp_path, strip)
+    found = compare_reports(full, own)
+    assert found.shared == [] == found.cells()
+    assert found.folded() == [
+        "only in the first: 5 theorems, 6 claims of the shipped models",
+        "only in the second: 3 claims on the reader's own checkpoint "
+        "(LaCT-LM: more inner steps lower the inner loss and hurt the task; LaCT-LM: queries are distributed unlike keys; "
+        "LaCT-LM: without inner updates the model is worse)",
+    ]
+    assert found.notes == (
+        "different reports: the first is about the shipped models, the second about the checkpoint mine",
+        "different families: only in the first ViTTT",
+        "different pages: only in the first 00_overview, 03_ascent, 06_theorems; only in the second "
+        "09_your_checkpoint, 10_more",
+        "nothing to compare: no claim is decided on the same ground in both; build both with --checkpoint on models of one "
+        "family, or both without",
+    )
+    assert all(f"<p>{note}</p>" in found._repr_html_() for note in found.notes)
+    assert _run(["report", "diff", str(full), str(own)]) == 1
+    said = capsys.readouterr().out
+    assert "Claims that differ" not in said and said.count("\n") < 10
+    assert _run(["report", "diff", str(own), str(own)]) == 0
+    assert capsys.readouterr().out.strip().endswith("3 same")
+
+
+def test_two_reports_of_ones_own_models_are_compared_claim_by_claim_old_or_new(tmp_path):
+    _, new = shipped_and_own(tmp_path)
+    (tmp_path / "before").mkdir()
+    _, old = shipped_and_own(tmp_path / "before", before_origins)
+    found = compare_reports(old, new)
+    assert found.counts() == {"same": 3} and found.notes == () and found.folded() == []
+    assert {row.ground for row in found.rows} == {Ground.OWN}
+
+
+def test_a_page_says_whether_a_notebook_measured_a_shipped_model_or_ones_own():
+    for checkpoint, origin in (("", Origin.HERE), ("mine", Origin.OWN)):
+        page = page_of(of_family("vittt", OPEN, Origin.HERE, "qk"), checkpoint=checkpoint)
+        held = json.loads(re.search(r'id="claims">(.*?)</script>', page, re.DOTALL).group(1))
+        assert [claim["origin"] for claim in held["claims"]] == [origin.value]
+    recorded = page_of(of_family("vittt", GOOD, Origin.RECORDED, "v1"), checkpoint="mine")
+    assert f'"origin": "{Origin.RECORDED.value}"' in recorded
+
+
+def test_a_single_claim_that_one_report_lacks_is_named(tmp_path):
+    found = compare_reports(write(tmp_path / "a", GOOD, GOOD), write(tmp_path / "b", GOOD))
+    claim = CLAIMS[1]
+    assert found.folded() == [
+        f"only in the first: 1 claim of the shipped models ({claim.family.title}: {claim.statement})"
+    ]
+    assert found.notes == () and len(found.cells()) == 1
+
+
+def test_a_claim_whose_origin_is_no_text_is_no_claim(tmp_path):
+    folder = write(tmp_path / "a", GOOD)
+    page = (folder / "index.html").read_text()
+    (folder / "index.html").write_text(page.replace('"origin": "recorded"', '"origin": []'))
+    with pytest.raises(ReportError, match="origin of update-lact_lm is no text"):
+        compare_reports(folder, folder)
