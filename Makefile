@@ -57,14 +57,14 @@ figures: $(STAMP) ## draw every figure again by running its notebook
 
 # One process that a reader waits for: it takes every core, unless OMP_NUM_THREADS was set outside.
 # A container's user is root, which JupyterLab refuses unless told; elsewhere it stays refused.
-lab: $(STAMP) ## open the notebooks in JupyterLab (LAB_ARGS="--no-browser --port 9000")
+lab: $(STAMP) ## open the notebooks in JupyterLab (without a browser: make lab LAB_ARGS="--no-browser --port 9000")
 	@$(if $(filter file,$(origin OMP_NUM_THREADS)),env -u OMP_NUM_THREADS )$(BIN)/jupyter lab $(ALLOW_ROOT) $(LAB_ARGS) --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --notebook-dir=notebooks
 
-train: $(STAMP) ## train one recipe: make train RECIPE=name (a small one: TRAIN_ARGS="--set steps=300 --set data.images=5000")
+train: $(STAMP) ## train a recipe: make train RECIPE=vittt-baseline TRAIN_ARGS="--output my-run --set steps=300 --set data.images=5000"
 	@test -n "$(RECIPE)" || { echo "error: expected a recipe; run make train RECIPE=name, or see the names with: $(BIN)/ttt-analysis recipes" >&2; exit 2; }
 	@if [ -n "$(TORCHRUN)" ]; then $(BIN)/torchrun $(TORCHRUN) -m analysis train $(RECIPE) $(TRAIN_ARGS); else $(BIN)/python -m analysis train $(RECIPE) $(TRAIN_ARGS); fi
 
-test: $(STAMP) chromium ## run the tests on the CPU (PYTEST_ARGS="-k name" for some of them)
+test: $(STAMP) chromium ## run the tests on the CPU (some of them: make test PYTEST_ARGS="-k inspect")
 	@$(BIN)/python -m pytest -n $(JOBS) -q -m "not gpu" $(PYTEST_ARGS)
 
 test-gpu: $(STAMP) ## run the tests that need a CUDA device
@@ -93,7 +93,7 @@ typecheck: $(STAMP) ## check types strictly where a wrong type is a wrong result
 verify: $(STAMP) ## check the paper's theorems in float64
 	@$(BIN)/python -m analysis verify
 
-bench: $(STAMP) ## measure speed after correctness: the kernels on a CUDA device, else the backends (BENCH_ARGS="--suite ladder")
+bench: $(STAMP) ## measure speed after correctness: the kernels on a CUDA device, else the backends (on CUDA: make bench BENCH_ARGS="--suite ladder")
 	@$(BIN)/python -m analysis bench $(BENCH_ARGS)
 
 clean: ## remove generated output (keeps .venv, checkpoints, tracked records, and the measurements in .cache/records)

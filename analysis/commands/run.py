@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,8 +60,30 @@ def probe(
         host = host.edit(**edits)
     records = Store(store)
     require_writable(records.folder)
+    _try_parameters(name, host, parameters)
     rows = run(name, host, samples=samples, data=data, store=records, **parameters)
     show.show(show.records_table(rows, f"{name}: {checkpoint.name}"))
+
+
+def _try_parameters(name: str, host: Any, parameters: Mapping[str, Any]) -> None:
+    """Let a probe judge its parameters before any data are rendered: it is stopped where its first measurement would begin.
+
+    Raises:
+        ParameterError: the probe refuses one.
+    """
+    from analysis.probes import PROBES, Task
+
+    class Reached(Exception):
+        pass
+
+    class Stop:
+        def cached_all(self, inputs: Any, compute: Any) -> None:
+            raise Reached
+
+    if name in PROBES:
+        with suppress(Reached):
+            nothing = Task("none", "no example is read", "", 1, tuple)
+            PROBES[name].run(host, nothing, store=Stop(), **parameters)
 
 
 def split_fields(values: Mapping[str, Any], taken: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -142,7 +165,24 @@ def edited(recipe: Any, values: Mapping[str, Any]) -> Any:
             raise ParameterError(f"--set {name} expects at least 1, received {value}.")
     data = {name.removeprefix("data."): value for name, value in values.items() if name.startswith("data.")}
     fields = {name: value for name, value in values.items() if not name.startswith("data.")}
-    return recipe.edit(data=replace(recipe.data, **data), **fields)
+    changed = recipe.edit(data=replace(recipe.data, **data), **fields)
+    _require_fitting_data(changed)
+    return changed
+
+
+def _require_fitting_data(recipe: Any) -> None:
+    """Refuse data that the host or the task cannot take, which would be found after all were rendered."""
+    side, patch = getattr(recipe.data, "size", None), getattr(recipe.config, "patch_size", None)
+    if side is not None and patch is not None and side % patch:
+        raise ParameterError(
+            f"--set data.size expects a multiple of the patch size {patch} of {recipe.name}, received {side}."
+        )
+    views = getattr(recipe.data, "views", None)
+    if views is not None and recipe.data.inputs + recipe.data.targets > views:
+        raise ParameterError(
+            f"--set expects data.inputs and data.targets of at most data.views={views} together, received "
+            f"{recipe.data.inputs} and {recipe.data.targets}; lower one, or raise data.views."
+        )
 
 
 def recipes(pattern: str) -> None:

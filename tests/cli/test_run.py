@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import signal
+import subprocess
 
 import pytest
 
 from analysis import cli
 from analysis.commands.run import edited, split_fields
-from analysis.errors import ParameterError
+from analysis.errors import DataError, ParameterError
+from analysis.paths import ROOT
 from analysis.spec import Direction
 
 
@@ -99,6 +103,53 @@ def test_a_probe_takes_its_own_parameters_before_fields(checkpoint, tmp_path, ca
     assert "did you mean 'steps'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("probe", "assignment"),
+    [
+        *(("steps", one) for one in ("steps=a", "steps=0", "steps=[]", "step_size=0", "step_size=true")),
+        *(("distributions", one) for one in ("vectors=0", "permutations=x", "loop=nope")),
+    ],
+)
+def test_parameters_of_a_probe_are_judged_before_the_data(
+    checkpoint, tmp_path, capsys, monkeypatch, probe, assignment
+):
+    monkeypatch.setattr("analysis.probes.evaluation_task", None)  # nothing may be rendered
+    common = ["--checkpoint", str(checkpoint), "--records", str(tmp_path), "--set", assignment]
+    assert code_of("probe", probe, *common) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{assignment.partition('=')[0]} must be" in line
+
+
+def test_every_probe_is_stopped_before_it_measures(checkpoint):
+    from analysis.commands.run import _try_parameters
+    from analysis.models.checkpoints import load
+    from analysis.probes import PROBES
+
+    for name in PROBES:
+        _try_parameters(name, load(checkpoint), {})
+
+
+def test_the_examples_of_make_help_run_as_printed(capsys, tmp_path, monkeypatch):
+    shown = subprocess.run(
+        ["make", "-C", str(ROOT), "help"], capture_output=True, text=True, check=True
+    ).stdout
+    examples = re.findall(
+        r"^  ([a-z-]+) .*?(make (?:[A-Z_a-z-]+(?:=(?:\"[^\"]*\"|\S+))? ?)+)", shown, re.MULTILINE
+    )
+    words = {target: shlex.split(text) for target, text in examples if "=" in text}
+    assert set(words) == {"lab", "train", "test", "bench"}
+    assert all(line[1] == target for target, line in words.items())
+    given = dict(word.split("=", 1) for word in words["train"][2:])
+
+    def reached(*_: object) -> None:
+        raise DataError("the data are asked for")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("analysis.training.trainer.load_task", reached)
+    assert code_of("train", given["RECIPE"], *shlex.split(given["TRAIN_ARGS"])) == 2
+    assert "the data are asked for" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("device", ["tpu", "cuda:x", "cuda:99"])
 def test_a_device_that_is_not_here_is_refused_in_one_line(checkpoint, capsys, device):
     assert code_of("evaluate", "--checkpoint", str(checkpoint), "--device", device) == 2
@@ -134,6 +185,22 @@ def test_a_recipe_is_edited_by_numbers_of_the_same_type(values, sentence):
     assert edited(recipe, {"data.images": 2000, "steps": 3}).data.images == 2000
     with pytest.raises(ParameterError, match=sentence):
         edited(recipe, values)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "sentence"),
+    [
+        ("vittt-baseline", {"data.size": 33}, "multiple of the patch size 4 .*received 33"),
+        ("lact_nvs-baseline", {"data.size": 20}, "multiple of the patch size 8"),
+        ("lact_nvs-baseline", {"data.targets": 20}, "at most data.views=8 together, received 2 and 20"),
+        ("lact_nvs-baseline", {"data.views": 2}, "at most data.views=2 together"),
+    ],
+)
+def test_data_that_do_not_fit_are_refused_before_they_are_rendered(name, values, sentence):
+    from analysis.training.recipes import find
+
+    with pytest.raises(ParameterError, match=sentence):
+        edited(find(name), values)
 
 
 def test_recipes_are_listed_by_part_of_their_name(capsys):
