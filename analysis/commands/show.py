@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ def checkpoint_table(path: Path, weights: str | None, config: Path | None) -> An
     table.add_row("parameters", f"{summary.num_parameters:,}")
     table.add_row("weights", summary.weights)
     table.add_row("sha256", summary.digest)
+    for name, told in origin_rows(summary.manifest):
+        table.add_row(name, told)
     for name, loop in summary.loops.items():
         table.add_row(f"inner loop {name}", describe(loop))
         kind = reducibility(loop, 2 if loop.chunk else 1)
@@ -44,6 +47,30 @@ def checkpoint_table(path: Path, weights: str | None, config: Path | None) -> An
     for note in summary.notes:
         table.add_row("note", note)
     return table
+
+
+def origin_rows(manifest: Any) -> list[tuple[str, str]]:
+    """Return the run that trained a checkpoint, in rows of name and text, as far as its manifest tells; none without one."""
+    from analysis.records import format_value
+    from analysis.training.results import training_records
+
+    if manifest is None:
+        return []
+    recipe = manifest.recipe if isinstance(manifest.recipe, dict) else {}
+    rows = [
+        ("recipe", recipe.get("name") or manifest.recipe),
+        ("variant", recipe.get("variant")),
+        ("seed", manifest.seed),
+        ("training steps", None if manifest.step is None else f"{manifest.step:,}"),
+        ("trained on", manifest.metrics.get("device")),
+        ("commit", manifest.commit),
+        ("training data", manifest.data_digest),
+    ]
+    with suppress(KeyError, TypeError, ValueError):  # metrics of another program, or none
+        found = training_records(manifest)[0]
+        rows.append((found.metric, f"{format_value(found)} on {found.samples:,} examples"))
+        rows.append(("evaluation data", found.data))
+    return [(name, str(value)) for name, value in rows if value not in (None, "", {})]
 
 
 def records_table(rows: Any, title: str) -> Any:
