@@ -81,6 +81,11 @@ def read_source(
             return _read_own(path, _only_model(weights, path), shapes_only)
         if (path / "config.json").is_file() and not pickled:
             return _read_huggingface(path, _only_model(weights, path), config, shapes_only)
+        if not any(path.iterdir()):
+            raise CheckpointError(
+                f"expected {path} to hold {MANIFEST_FILE}, config.json with safetensors, or one .pt/.pth file, received an empty "
+                "folder; check the path"
+            )
         if len(pickled) != 1:
             names = ", ".join(entry.name for entry in pickled[:4]) or "none"
             raise CheckpointError(

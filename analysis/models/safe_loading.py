@@ -76,7 +76,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(
-            f"expected a complete safetensors file, received {path.name} ({path.stat().st_size} bytes) which cannot be read: "
+            f"expected a complete safetensors file, received {path} ({path.stat().st_size} bytes) which cannot be read: "
             f"{error}; fetch the file again"
         ) from error
 
@@ -95,7 +95,7 @@ def load_shapes(path: Path) -> dict[str, Tensor]:
             }
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(
-            f"expected a complete safetensors file, received {path.name}: {error}; fetch it again"
+            f"expected a complete safetensors file, received {path}: {error}; fetch it again"
         ) from error
 
 
@@ -119,7 +119,7 @@ def load_pickled(path: Path) -> Any:
 def _read_closed(path: Path) -> Any:
     if not zipfile.is_zipfile(path):
         raise CheckpointError(
-            f"expected a complete file written by torch.save, received {path.name} ({path.stat().st_size} bytes), which is no "
+            f"expected a complete file written by torch.save, received {path} ({path.stat().st_size} bytes), which is no "
             "zip file of it and holds more than tensors; fetch it again, or save the state_dict alone with torch 1.6 or newer"
         )
     try:
@@ -132,7 +132,7 @@ def _read_closed(path: Path) -> Any:
         raise
     except StopIteration:
         raise CheckpointError(
-            f"expected a file written by torch.save, received {path.name} without data.pkl inside"
+            f"expected a file written by torch.save, received {path} without data.pkl inside"
         ) from None
     except _DAMAGE as error:
         raise _damaged(path, error) from error
@@ -147,7 +147,7 @@ def _damaged(path: Path, error: Exception) -> CheckpointError:
     said = str(error).splitlines()
     reason = said[0] if said and not isinstance(error, LookupError) else type(error).__name__
     return CheckpointError(
-        f"expected a complete file written by torch.save, received {path.name} ({path.stat().st_size} bytes) which cannot be "
+        f"expected a complete file written by torch.save, received {path} ({path.stat().st_size} bytes) which cannot be "
         f"read: {reason}; fetch the file again"
     )
 

@@ -7,6 +7,7 @@ import collections
 import os
 import pathlib
 import pickle
+import re
 import sys
 import types
 
@@ -170,5 +171,5 @@ def test_something_else_than_a_checkpoint(tmp_path):
         load_pickled(tmp_path / "absent.pth")
     (tmp_path / "x.safetensors").write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00{}")
     for read in (load_tensors, load_shapes):
-        with pytest.raises(CheckpointError, match=r"x\.safetensors"):
+        with pytest.raises(CheckpointError, match=re.escape(str(tmp_path / "x.safetensors"))):
             read(tmp_path / "x.safetensors")
