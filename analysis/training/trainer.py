@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from analysis import paths
 from analysis.models.evaluation import Evaluation
-from analysis.training.distributed import join
+from analysis.training.distributed import Team, join
 from analysis.training.recipes import Recipe
 from analysis.training.resume import require_free
 from analysis.training.run import Run, Stopwatch
@@ -66,9 +66,7 @@ def train(
     require_free(folder, recipe)
     team = join(device)
     if task is None:
-        if team.leads:
-            LOG.info("%s: preparing %s", recipe.folder, recipe.data.summary() if data is None else data)
-        task = load_task(recipe, team.device, corpus, data)
+        task = _prepare(recipe, team, corpus, data)
     paths.require_writable(folder)  # it makes the folder, which a run without data must not leave behind
     run = Run(
         recipe, task, team, folder, graph=graph, compiled=compiled, resume=resume, commit_name=commit_name
@@ -81,6 +79,13 @@ def train(
         _to_the_end(run, shown, save_seconds)
     run.save_state()  # the evaluation takes a while too, and its interruption must not cost the training
     return run.finish(progress=progress)
+
+
+def _prepare(recipe: Recipe, team: Team, corpus: Path | None, data: Path | None) -> Task:
+    """Load or render the data, which takes minutes, and say so beforehand."""
+    if team.leads:
+        LOG.info("%s: preparing %s", recipe.folder, recipe.data.summary() if data is None else data)
+    return load_task(recipe, team.device, corpus, data)
 
 
 def _to_the_end(run: Run, shown: tqdm[Any], save_seconds: float) -> None:
