@@ -222,16 +222,13 @@ class RecurrentWalk(Walk):
         for group in self.layer.unique_groups(moving=True):
             is_kept = state < len(self.layer.kept)
             fast = (
-                self._kept(state, group, "fast")
+                self.layer.kept_matrices(state, group, "fast")
                 if is_kept
                 else group.fast.unflatten(0, (len(group.names), -1))
             )
             for name, each in zip(group.names, fast, strict=True):
                 part(self.weights, name).copy_(each)
         return self.weights
-
-    def _kept(self, state: int, group: Group, part: str) -> Tensor:
-        return self.layer.kept_matrices(state, group, part).flatten(1, 2)
 
     def _read_back(self, chunk: int, state: int) -> None:
         start, stop = (0, self.sign.tokens) if self.plan.chunk is None else self.span(chunk)
@@ -243,13 +240,14 @@ class RecurrentWalk(Walk):
         d_grads: Tensors = {}
         for group in self.layer.unique_groups(moving=True):
             change = plan.step * self._moved_back(group, state)
-            d = self._kept(state, group, "d")
+            d = self.layer.kept_matrices(state, group, "d")
             d_d = adjoint.transform_adjoint(plan, d, change, unit_dtype(self.dtype))
             if group in self.carry:
                 d_d += self.carry.pop(group)
             if plan.momentum is not None and state > 0:
                 assert self.layer.alpha is not None
-                self.d_alpha[chunk] += (d_d * self._kept(state - 1, group, "d")).sum((0, -2, -1))
+                before = self.layer.kept_matrices(state - 1, group, "d")
+                self.d_alpha[chunk] += (d_d * before).sum((0, -2, -1))
                 self.carry[group] = self.layer.alpha[chunk].view(-1, 1, 1) * d_d
             d_grads |= dict(zip(group.names, d_d.to(self.dtype), strict=True))
         for piece in self.cut(*self.span(chunk)):
@@ -261,8 +259,8 @@ class RecurrentWalk(Walk):
         d_moved = torch.stack(fast)
         if plan.norm is None:
             return d_moved
-        base = self._kept(state, group, "main" if plan.norm == "pre" else "fast")
-        moved = torch.add(base, self._kept(state, group, "change"), alpha=plan.step)
+        base = self.layer.kept_matrices(state, group, "main" if plan.norm == "pre" else "fast")
+        moved = torch.add(base, self.layer.kept_matrices(state, group, "change"), alpha=plan.step)
         target = group.target.view(len(group.names), self.sign.total_z, 1, -1)
         d_moved, d_target = adjoint.norm_adjoint(plan, moved, target, d_moved)
         self.target[group] = self.target[group] + d_target

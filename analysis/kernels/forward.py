@@ -52,7 +52,6 @@ class Runner:
         if self.graph is not None and not in_graph_of_caller:
             self.graph.replay()
         else:
-            layer.kept.clear()
             layer.launch()
             if in_graph_of_caller:
                 replay.keep_for_caller(layer)
@@ -62,7 +61,6 @@ class Runner:
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         """Record the launches; the eager run before has compiled them, and the replay after fills the graph's own copies."""
-        self.layer.kept.clear()
         device = self.layer.sign.device
         torch.cuda.synchronize(device)
         graph = torch.cuda.CUDAGraph()

@@ -53,8 +53,11 @@ class Layer:
             self.scratch = new(
                 planes, self.at_once * sign.total_z * self.length * sign.hidden, dtype=sign.dtype
             )
-            read = sign.total_z * self._read_length() * sign.hidden
-            self.read_scratch = new(1, max(1, READ_TOKENS // self._read_length()) * read, dtype=sign.dtype)
+            if not keeps_states:
+                read = sign.total_z * self._read_length() * sign.hidden
+                self.read_scratch = new(
+                    1, max(1, READ_TOKENS // self._read_length()) * read, dtype=sign.dtype
+                )
         self.lanes = Lanes(sign.device, enabled=not is_parallel)
         self.kept: list[dict[Group, dict[str, Tensor]]] = []
         self.keeps_states = keeps_states
@@ -135,10 +138,10 @@ class Layer:
         }
 
     def kept_matrices(self, update: int, group: Group, part: str) -> Tensor:
-        """Return what was kept of a group's fast weights at one update, [names, B, H, in, out]."""
+        """Return what was kept of a group's fast weights at one update, [names, sequences, in, out]."""
         is_turned = group.turned and part in ("d", "change")
         shape = (group.cols, group.rows) if is_turned else (group.rows, group.cols)
-        matrices = self.kept[update][group][part].view(-1, self.sign.batch, self.sign.heads, *shape)
+        matrices = self.kept[update][group][part].view(-1, self.sign.total_z, *shape)
         return matrices.mT if is_turned else matrices
 
     def parallel_states(self) -> list[Tensor]:
