@@ -203,12 +203,18 @@ def test_a_record_and_a_store_print_in_one_line(tmp_path):
 
 def test_a_table_says_where_the_loops_of_a_layer_are_added():
     loop = to_dict(InnerLoop())
+    added = {"definition": "mean over chunks; a layer's loops added; then the mean over layers"}
     two = make(
-        metric="update_norm", trained_spec={"conv": loop, "glu": loop}, run_spec={"conv": loop, "glu": loop}
+        metric="update_norm",
+        trained_spec={"conv": loop, "glu": loop},
+        run_spec={"conv": loop, "glu": loop},
+        extra=added,
     )
-    one = make(metric="update_norm", trained_spec={"glu": loop}, run_spec={"glu": loop})
+    one = make(metric="update_norm", trained_spec={"glu": loop}, run_spec={"glu": loop}, extra=added)
     assert (
         "update_norm, loops added" in repr(RecordTable([two]))
         and "loops added" in RecordTable([two])._repr_html_()
     )
     assert "loops added" not in repr(RecordTable([one]))
+    mean = two.edit(extra={"definition": "mean over layers and the loops of a layer"})
+    assert "loops added" not in repr(RecordTable([mean])), "another definition is not told as this one"

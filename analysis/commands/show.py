@@ -78,20 +78,17 @@ def records_table(rows: Any, title: str) -> Any:
     from rich.table import Table
 
     from analysis.records import difference, format_value
-    from analysis.records.table import split_parameters
+    from analysis.records.table import condense, metric_text, split_parameters
 
     shared, own = split_parameters(rows)
     columns = {
-        "metric": [row.metric for row in rows],
+        "metric": [metric_text(row) for row in rows],
         "value": [format_value(row) for row in rows],
         "parameters": own,
         "changed at run time": [difference(row) for row in rows],
         "source": [f"{row.kind.value}: {row.source or row.device}" for row in rows],
     }
-    kept = {
-        name: cells for name, cells in columns.items() if len(set(cells)) > 1 or name in ("metric", "value")
-    }
-    constant = [cells[0] for name, cells in columns.items() if name not in kept and cells[0]]
+    kept, constant = condense(columns)
     table = Table(title="\n".join([title, "; ".join([*constant, shared])]))
     for name in kept:
         table.add_column(name, overflow="fold")

@@ -73,23 +73,18 @@ class RecordTable(tuple[Record, ...]):
         if not self:
             return "no records"
         shared, own = split_parameters(self)
-        columns = [
-            [name, *column]
-            for name, column in (
-                ("source", [record.kind.value for record in self]),
-                ("question", [record.question for record in self]),
-                ("metric", [_metric(record) for record in self]),
-                ("value", [format_value(record) for record in self]),
-                ("parameters", own),
-                ("changed at run time", [difference(record) for record in self]),
-            )
-        ]
-        varying = [
-            column for column in columns if len(set(column[1:])) > 1 or column[0] in ("metric", "value")
-        ]
-        constant = [column[1] for column in columns if column not in varying and column[1]]
+        columns = {
+            "source": [record.kind.value for record in self],
+            "question": [record.question for record in self],
+            "metric": [metric_text(record) for record in self],
+            "value": [format_value(record) for record in self],
+            "parameters": own,
+            "changed at run time": [difference(record) for record in self],
+        }
+        varying, constant = condense(columns)
         head = "; ".join([*constant, *([shared] if shared else [])])
-        return f"{head}\n{aligned(list(zip(*varying, strict=True)))}"
+        rows = [tuple(varying), *zip(*varying.values(), strict=True)]
+        return f"{head}\n{aligned(rows)}"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(repr(self))  # IPython would print a tuple item by item
@@ -99,6 +94,20 @@ class RecordTable(tuple[Record, ...]):
         rows = ["".join(f"<th scope='col'>{name}</th>" for name in head)]
         rows += ["".join(f"<td>{html.escape(text)}</td>" for text in _row(record)) for record in self]
         return "<table class='records'>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
+
+
+def condense(columns: Mapping[str, list[str]]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the columns of a table of records in which they differ, metric and value in any case, and what all share."""
+    varying = {
+        name: cells for name, cells in columns.items() if len(set(cells)) > 1 or name in ("metric", "value")
+    }
+    return varying, [cells[0] for name, cells in columns.items() if name not in varying and cells[0]]
+
+
+def metric_text(record: Record) -> str:
+    """Return the name of the metric, and that the loops of a layer were added where its definition says so of several."""
+    adds = len(record.run_spec) > 1 and "loops added" in record.extra.get("definition", "")
+    return f"{record.metric}, loops added" if adds else record.metric
 
 
 def split_parameters(records: Sequence[Record]) -> tuple[str, list[str]]:
@@ -132,20 +141,12 @@ def _row(record: Record) -> tuple[str, ...]:
     return (
         record.kind.value,
         record.question,
-        _metric(record),
+        metric_text(record),
         format_value(record),
         seeds,
         difference(record),
         where,
     )
-
-
-def _metric(record: Record) -> str:
-    """Return the name of the metric, and that the loops of a layer were added where it has several."""
-    adds = (
-        record.metric in ("inner_loss_before", "inner_loss_after", "update_norm") and len(record.run_spec) > 1
-    )
-    return f"{record.metric}, loops added" if adds else record.metric
 
 
 def _number(value: float) -> str:
