@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.models.checkpoints import load
+from analysis.models.host import Host
 from analysis.probes import paradoxes
 from analysis.probes.distributions import mismatch
 from analysis.probes.measure import variant_of
 from analysis.probes.subjects import Subject
-from analysis.probes.task import evaluation_task
+from analysis.probes.task import Task, evaluation_task
 from analysis.records import Record, Store
 from analysis.spec import Family
 
@@ -39,8 +40,7 @@ def survey_one(
     if variant in SWEPT and host.loops:
         rows += paradoxes.inner_steps(host, task, STEPS, store=store)
     if variant == "baseline":
-        for probe in (paradoxes.gradient_ascent, paradoxes.query_to_key, paradoxes.feeding):
-            rows += probe(host, task, store=store)
+        rows += _interventions(host, task, store)
         rows += mismatch(host, evaluation_task(host, MISMATCH_SAMPLES[host.family]), store=store)
     return rows
 
@@ -57,10 +57,15 @@ def own_records(
     if not host.loops:
         return rows
     rows += paradoxes.inner_steps(host, task, steps, store=store)
-    for probe in (paradoxes.gradient_ascent, paradoxes.query_to_key, paradoxes.feeding):
-        rows += probe(host, task, store=store)
+    rows += _interventions(host, task, store)
     few = min(task.samples, MISMATCH_SAMPLES[host.family])
     return [*rows, *mismatch(host, evaluation_task(host, few, data or None), store=store)]
+
+
+def _interventions(host: Host, task: Task, store: Store | None) -> list[Record]:
+    """Put every question to a host that intervenes on its frozen model."""
+    probes = (paradoxes.gradient_ascent, paradoxes.query_to_key, paradoxes.feeding)
+    return [row for probe in probes for row in probe(host, task, store=store)]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
