@@ -46,10 +46,18 @@ def quality_rows(records: Sequence[Record], variants: Sequence[str], printed: Se
     return rows
 
 
+def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean and the ends of its 95 % t-interval; one seed has no interval, none has no mean: they are NaN."""
+    if len(values) > 1:
+        found = interval(list(values), "t")
+        return found.mean, found.low, found.high
+    return (values[0] if values else math.nan), math.nan, math.nan
+
+
 def _quality_row(
     family: Family, variant: str, source: str, values: list[float], base: list[float], paper: float | None
 ) -> dict[str, Any]:
-    found = interval(values, "t") if len(values) > 1 else None
+    mean, low, high = over_seeds(values)
     compared = bool(values and base) and source != "baseline"
     moved = tost(values, base, 1e9, alpha=0.025) if compared and min(len(values), len(base)) > 1 else None
     return {
@@ -58,9 +66,9 @@ def _quality_row(
         "trained as": source,
         "metric": published.METRIC[family][0],
         "seeds": len(values),
-        "mean": found.mean if found else values[0] if values else math.nan,
-        "low": found.low if found else math.nan,
-        "high": found.high if found else math.nan,
+        "mean": mean,
+        "low": low,
+        "high": high,
         "by seed": [round(value, 4) for value in values],
         "difference": sum(values) / len(values) - sum(base) / len(base) if compared else math.nan,
         "difference low": moved.low if moved else math.nan,

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.publish import published
-from analysis.publish.ladder_plots import NAMES
+from analysis.publish.ladder_plots import NAMES, over_seeds
 from analysis.publish.marks import mark_rows
 from analysis.publish.plots import MEASURES, METRICS, Rows
 from analysis.publish.style import DOUBLE_COLUMN, INK, look
 from analysis.records import Record, select
 from analysis.spec import Family
-from analysis.statistics import interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -135,7 +134,7 @@ def _with_intervals(
     """Draw means over seeds with their intervals, and add a row for each."""
     if not found:
         return
-    points = list(_points(found))
+    points = [over_seeds(values) for values in found.values()]
     middle = [mean for mean, *_ in points]
     bars = [
         [0.0 if math.isnan(low) else mean - low for mean, low, _ in points],
@@ -165,15 +164,6 @@ def _frame(axes: Axes, values: Sequence[float]) -> None:
     if values:
         room = 0.08 * (max(values) - min(values)) or 1.0
         axes.set_ylim(min(values) - room, max(values) + room)
-
-
-def _points(found: Mapping[int, Sequence[float]]) -> Iterator[tuple[float, float, float]]:
-    for values in found.values():
-        if len(values) > 1:
-            across = interval(list(values), "t")
-            yield across.mean, across.low, across.high
-        else:
-            yield values[0], math.nan, math.nan
 
 
 def _legend(figure: Figure, panels: Any) -> None:
