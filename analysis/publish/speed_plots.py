@@ -146,20 +146,10 @@ def sweep(records: Sequence[Record], axis: str) -> tuple[Figure, Rows]:
 
 
 def swept(records: Sequence[Record], axis: str) -> list[Record]:
-    """Return the times of the swept rungs at every size along an axis, with the issuing of the calls hidden or included."""
+    """Return the times of the swept rungs at every size along an axis."""
     others = {name: value for name, value in STANDARD.items() if name != axis}
-    measured = [kernel_times(records, **others, issuing=issuing) for issuing in ("hidden", "included")]
-    swept = [
-        [r for r in times if (r.parameters["variant"], r.parameters["form"]) in SWEPT] for times in measured
-    ]
-    return max(swept, key=len)
-
-
-def issuing(times: Sequence[Record]) -> list[str]:
-    """Return the sentence for a caption when these times hold what the processor takes to issue a call."""
-    if any(record.parameters["issuing"] == "included" for record in times):
-        return ["a time includes the issuing of the call, which rules the short ones"]
-    return []
+    times = kernel_times(records, **others)
+    return [r for r in times if (r.parameters["variant"], r.parameters["form"]) in SWEPT]
 
 
 def _swept_row(record: Record, axis: str, quantity: str, value: float) -> dict[str, Any]:
