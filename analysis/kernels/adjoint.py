@@ -174,11 +174,12 @@ def _newton_schulz_adjoint(plan: Plan, x: Tensor, d_x: Tensor) -> None:
     for x, gram, polynomial, a, b, c in reversed(steps):
         # a copy in any case: d_x is overwritten below while this is read
         narrow = d_x.to(x.dtype, copy=True)
-        half = float_product(narrow, x.mT)
-        both = torch.add(half, half.mT, out=x.new_empty(square))
+        # transposing an operand costs a product nothing, transposing and adding matrices costs more than a product
+        both = product(x, narrow.mT, product(narrow, x.mT, x.new_empty(square)), beta=1.0)
         turned = product(gram, both, both.clone(), beta=b / 2, alpha=c)
         product(polynomial, narrow, d_x, beta=a)
-        product(turned + turned.mT, x, d_x, beta=1.0)
+        product(turned, x, d_x, beta=1.0)
+        product(turned.mT, x, d_x, beta=1.0)
 
 
 def norm_adjoint(plan: Plan, moved: Tensor, target: Tensor, d_fast: Tensor) -> tuple[Tensor, Tensor]:

@@ -33,9 +33,9 @@ def narrow(x, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def address(table, slot: tl.constexpr, dtype: tl.constexpr):
-    """Return the pointer stored in a slot of the address table; every tensor in it is aligned to 16 bytes."""
-    return tl.multiple_of(tl.load(table + slot).to(tl.pointer_type(dtype)), 16)
+def address(table, slot: tl.constexpr, dtype: tl.constexpr, ALIGNED: tl.constexpr = 16):
+    """Return the pointer stored in a slot of the address table, a multiple of so many bytes."""
+    return tl.multiple_of(tl.load(table + slot).to(tl.pointer_type(dtype)), ALIGNED)
 
 
 @triton.jit
@@ -75,16 +75,20 @@ def silu_parts(x):
 @triton.jit(
     do_not_specialize=["q", "k", "v", "out", "momentum", "rate_0", "rate_1", "rate_2", "w_0", "w_1", "w_2"]
 )
-def write_table_kernel(table, q, k, v, out, momentum, rate_0, rate_1, rate_2, w_0, w_1, w_2):
-    """Write eleven addresses into the table, in stream order."""
-    tl.store(table + 0, q.to(tl.int64))
-    tl.store(table + 1, k.to(tl.int64))
-    tl.store(table + 2, v.to(tl.int64))
-    tl.store(table + 3, out.to(tl.int64))
-    tl.store(table + 4, momentum.to(tl.int64))
-    tl.store(table + 5, rate_0.to(tl.int64))
-    tl.store(table + 6, rate_1.to(tl.int64))
-    tl.store(table + 7, rate_2.to(tl.int64))
-    tl.store(table + 8, w_0.to(tl.int64))
-    tl.store(table + 9, w_1.to(tl.int64))
-    tl.store(table + 10, w_2.to(tl.int64))
+def write_table_kernel(
+    table, offsets, q, k, v, out, momentum, rate_0, rate_1, rate_2, w_0, w_1, w_2, ROW: tl.constexpr
+):
+    """Write a row of eleven addresses for every share, in stream order: the call's, plus the offsets of the share."""
+    row = table + tl.program_id(0) * ROW
+    add = offsets + tl.program_id(0) * ROW
+    tl.store(row + 0, q.to(tl.int64) + tl.load(add + 0))
+    tl.store(row + 1, k.to(tl.int64) + tl.load(add + 1))
+    tl.store(row + 2, v.to(tl.int64) + tl.load(add + 2))
+    tl.store(row + 3, out.to(tl.int64) + tl.load(add + 3))
+    tl.store(row + 4, momentum.to(tl.int64) + tl.load(add + 4))
+    tl.store(row + 5, rate_0.to(tl.int64) + tl.load(add + 5))
+    tl.store(row + 6, rate_1.to(tl.int64) + tl.load(add + 6))
+    tl.store(row + 7, rate_2.to(tl.int64) + tl.load(add + 7))
+    tl.store(row + 8, w_0.to(tl.int64) + tl.load(add + 8))
+    tl.store(row + 9, w_1.to(tl.int64) + tl.load(add + 9))
+    tl.store(row + 10, w_2.to(tl.int64) + tl.load(add + 10))

@@ -18,6 +18,7 @@ from analysis.kernels.adjoint import Tensors
 from analysis.kernels.feature_adjoints import Rates
 from analysis.kernels.layer import READ_TOKENS, Layer
 from analysis.kernels.matrices import Group, unit_dtype
+from analysis.kernels.plan import Plan, chunks_of
 from analysis.kernels.signature import Operands
 
 
@@ -55,12 +56,12 @@ class Gradients:
 
 
 class Walk:
-    """The way back through one call of a layer whose states are known."""
+    """The way back through one call whose states are known."""
 
-    def __init__(self, layer: Layer, operands: Operands, d_out: Tensor, d_state: dict[str, Tensors]) -> None:
-        self.layer, self.operands, self.d_state = layer, operands, d_state
-        self.plan, self.sign, self.dtype = layer.plan, layer.sign, layer.sign.dtype
-        plan, sign = self.plan, self.sign
+    def __init__(self, plan: Plan, operands: Operands, d_out: Tensor, d_state: dict[str, Tensors]) -> None:
+        self.plan, self.operands, self.d_state = plan, operands, d_state
+        self.sign = sign = operands.signature()
+        self.dtype, self.chunks = sign.dtype, chunks_of(plan, sign.update_tokens)
         self.tokens = {
             name: tensor.flatten(0, 1)
             for name, tensor in (("q", operands.q), ("k", operands.k), ("v", operands.v), ("out", d_out))
@@ -74,7 +75,7 @@ class Walk:
             part(self.weights, name).copy_(weight.flatten(0, 1))
         self.adds = plan.reads_keys or plan.steps > 1
         """Whether tokens get derivatives from several events, which meet in float32; else each is written once."""
-        updated = min(layer.updates * layer.length, sign.update_tokens)
+        updated = min(self.chunks.updates * self.chunks.length, sign.update_tokens)
         read = sign.tokens if plan.chunk is None else sign.update_tokens
         learned = torch.float32 if self.adds else self.dtype
         self.found = Gradients(
@@ -89,7 +90,7 @@ class Walk:
             start = d_state["fast"].get(name)
             into = part(self.found.weights, name)
             _ = into.zero_() if start is None else into.copy_(start.flatten(0, 1))
-        self.d_alpha = self._zeros(layer.chunks, sign.total_z)
+        self.d_alpha = self._zeros(self.chunks.count, sign.total_z)
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(shape, device=self.sign.device)
@@ -119,8 +120,8 @@ class Walk:
 
     def span(self, chunk: int) -> tuple[int, int]:
         """Return first and last token (exclusive) of an updating chunk."""
-        start = chunk * self.layer.length
-        return start, min(start + self.layer.length, self.sign.update_tokens)
+        start = chunk * self.chunks.length
+        return start, min(start + self.chunks.length, self.sign.update_tokens)
 
     def cut(self, start: int, stop: int) -> Iterator[Piece]:
         """Cut one chunk into pieces whose features may exist at once."""
@@ -156,7 +157,7 @@ class Walk:
     def finish(self) -> Gradients:
         """Hand the derivatives by gates on to tokens, by target norms and unnormalised copies to the initial weights."""
         found, plan = self.found, self.plan
-        if found.momentum is not None and self.layer.updates:
+        if found.momentum is not None and self.chunks.updates:
             self._spread_gates(found.momentum)
         for name in plan.moving:
             into = part(found.weights, name)
@@ -170,11 +171,11 @@ class Walk:
 
     def _spread_gates(self, momentum: Tensor) -> None:
         """A chunk's gate is the mean over its tokens, so each token gets an equal part."""
-        last = self.layer.updates - 1
+        last = self.chunks.updates - 1
         start, stop = self.span(last)
         if last:
             full = momentum[:, :start].unflatten(1, (last, -1))
-            full.copy_((self.d_alpha[:last] / self.layer.length).mT.unsqueeze(-1))
+            full.copy_((self.d_alpha[:last] / self.chunks.length).mT.unsqueeze(-1))
         momentum[:, start:stop] = (self.d_alpha[last] / (stop - start)).unsqueeze(-1)
 
 
@@ -185,7 +186,8 @@ class RecurrentWalk(Walk):
     """The way back through updates and read-outs in turn; `layer.kept` holds the states."""
 
     def __init__(self, layer: Layer, operands: Operands, d_out: Tensor, d_state: dict[str, Tensors]) -> None:
-        super().__init__(layer, operands, d_out, d_state)
+        super().__init__(layer.plan, operands, d_out, d_state)
+        self.layer = layer
         each = {
             part: {group: self.stacked(d_state[part], group) for group in layer.unique_groups(moving=True)}
             for part in ("main", "carry", "target")

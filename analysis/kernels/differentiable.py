@@ -14,7 +14,6 @@ from torch import Tensor
 
 from analysis.kernels import backward, forward, replay
 from analysis.kernels.forward import Outcome, Runner
-from analysis.kernels.layer import Layer
 from analysis.kernels.parallel_backward import ParallelWalk
 from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Operands, prepare
@@ -26,9 +25,10 @@ class _Loop(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: Plan, is_parallel: bool, update_tokens: int, *tensors: Tensor) -> Any:
         ctx.plan, ctx.is_parallel, ctx.update_tokens = plan, is_parallel, update_tokens
-        runner, operands = _prepared(plan, tensors, update_tokens, is_parallel, keeps_states=False)
+        operands = _operands(plan, tensors, update_tokens)
+        runner = forward.runner(plan, operands, is_parallel=is_parallel)
         outcome = runner(operands)
-        states = runner.layer.parallel_states() if is_parallel else []
+        states = runner.parallel_states() if is_parallel else []
         ctx.save_for_backward(*tensors, *states)
         ctx.parts, ctx.count = tuple(outcome.state), len(tensors)
         return outcome.outputs, *(part[name] for part in outcome.state.values() for name in plan.moving)
@@ -36,17 +36,18 @@ class _Loop(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor, *d_flat: Tensor) -> Any:
-        plan, count = ctx.plan, ctx.count
+        plan, count, parts = ctx.plan, ctx.count, ctx.parts
         tensors, states = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
 
-        def walk(given: Sequence[Tensor]) -> tuple[list[Tensor], Layer]:
+        def walk(given: Sequence[Tensor]) -> tuple[list[Tensor], Runner | None]:
             each = iter(given[count + 1 :])
-            d_state = {part: {name: next(each) for name in plan.moving} for part in ctx.parts}
-            return _walk_back(plan, ctx.update_tokens, tuple(given[:count]), given[count], d_state, states)
+            d_state = {part: {name: next(each) for name in plan.moving} for part in parts}
+            return _walk_back(
+                plan, ctx.update_tokens, tuple(given[:count]), given[count], d_state, list(each)
+            )
 
-        given = [*tensors, d_out, *d_flat]
-        # the parallel form has few launches, and a graph would copy every sequence in and out
-        found = walk(given)[0] if ctx.is_parallel else replay.replayed((plan, ctx.update_tokens), walk, given)
+        key = (plan, ctx.is_parallel, ctx.update_tokens)
+        found = replay.replayed(key, walk, [*tensors, d_out, *d_flat, *states])
         return None, None, None, *found
 
 
@@ -57,20 +58,18 @@ def _walk_back(
     d_out: Tensor,
     d_state: dict[str, dict[str, Tensor]],
     states: Sequence[Tensor],
-) -> tuple[list[Tensor], Layer]:
+) -> tuple[list[Tensor], Runner | None]:
     """Go back through a loop, the parallel form if there are states.
 
-    Returns all inputs' gradients in their types, and the layer whose buffers the launches use.
+    Returns all inputs' gradients in their types, and the runner whose buffers the launches use, if there is one.
     """
-    is_parallel = bool(states)
-    runner, operands = _prepared(plan, tensors, update_tokens, is_parallel, keeps_states=not is_parallel)
-    layer = runner.layer
-    if is_parallel:
-        found = ParallelWalk(layer, operands, d_out, d_state, states).run()
+    operands = _operands(plan, tensors, update_tokens)
+    if states:
+        runner = None
+        found = ParallelWalk(plan, operands, d_out, d_state, states).run()
     else:
-        layer.launch_for_states(operands)
-        found = backward.RecurrentWalk(layer, operands, d_out, d_state).run()
-        layer.kept.clear()
+        runner = forward.runner(plan, operands, is_parallel=False, keeps_states=True)
+        found = backward.RecurrentWalk(runner.layer_with_states(operands), operands, d_out, d_state).run()
     rates = found.rates
     if len(set(plan.rates)) < len(rates):
         rates = [torch.stack(rates).sum(0)]
@@ -80,18 +79,16 @@ def _walk_back(
     return [
         gradient.reshape(tensor.shape).to(tensor.dtype)
         for gradient, tensor in zip(gradients, tensors, strict=True)
-    ], layer
+    ], runner
 
 
-def _prepared(
-    plan: Plan, tensors: tuple[Tensor, ...], update_tokens: int, is_parallel: bool, *, keeps_states: bool
-) -> tuple[Runner, Operands]:
+def _operands(plan: Plan, tensors: tuple[Tensor, ...], update_tokens: int) -> Operands:
+    """Return the tensors of a call, which stand in the order of `run`, as operands."""
     q, k, v, *rest = tensors
     rates = {name: rest.pop(0) for name in dict.fromkeys(plan.rates)}
     momentum = rest.pop(0) if plan.momentum == "per token" else None
     weights = dict(zip(plan.names, rest, strict=True))
-    operands = prepare(plan, q, k, v, rates, momentum, weights, update_tokens)
-    return forward.runner(plan, operands, is_parallel=is_parallel, keeps_states=keeps_states), operands
+    return prepare(plan, q, k, v, rates, momentum, weights, update_tokens)
 
 
 def run(
@@ -112,8 +109,8 @@ def run(
         flat.append(momentum)
     flat += [weights[name] for name in plan.names]
     if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in flat)):
-        runner, operands = _prepared(plan, tuple(flat), update_tokens, is_parallel, keeps_states=False)
-        return runner(operands)
+        operands = _operands(plan, tuple(flat), update_tokens)
+        return forward.runner(plan, operands, is_parallel=is_parallel)(operands)
     outputs, *state = _Loop.apply(plan, is_parallel, update_tokens, *flat)
     each = iter(state)
     return Outcome(

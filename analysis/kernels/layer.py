@@ -7,11 +7,11 @@ from torch import Tensor
 
 from analysis.kernels import matrix_kernels
 from analysis.kernels import signature as slots
-from analysis.kernels.arithmetic import UPCAST, write_table_kernel
+from analysis.kernels.arithmetic import UPCAST
 from analysis.kernels.lanes import Lanes
 from analysis.kernels.matrices import Group, Sizes
-from analysis.kernels.plan import Plan
-from analysis.kernels.signature import Operands, Signature
+from analysis.kernels.plan import Plan, chunks_of
+from analysis.kernels.signature import Signature
 from analysis.kernels.tokens import Source, Span, TokenLaunches
 
 READ_TOKENS = 8192
@@ -26,25 +26,32 @@ SPLIT_RECURRENT, SPLIT_PARALLEL = 2, 1
 class Layer:
     """Buffers and launches of one (plan, signature, form); `launch` may be called eagerly or captured in a graph.
 
+    table: the addresses of this layer's tensors, which the launches read. shares: how many layers like this one run at once.
     keeps_states: `kept` receives what the adjoint of every update needs, and nothing is read out: the backward pass runs
     the updates of the recurrent form again for their states alone.
     """
 
     def __init__(
-        self, plan: Plan, sign: Signature, *, is_parallel: bool, limit: int, keeps_states: bool
+        self,
+        plan: Plan,
+        sign: Signature,
+        table: Tensor,
+        *,
+        is_parallel: bool,
+        limit: int,
+        shares: int = 1,
+        keeps_states: bool = False,
     ) -> None:
-        self.plan, self.sign, self.is_parallel = plan, sign, is_parallel
-        self.length = min(plan.chunk or sign.update_tokens, sign.update_tokens)
-        self.chunks = -(-sign.update_tokens // self.length)
-        self.updates = self.chunks if plan.tail_updates else self.chunks - 1
+        self.plan, self.sign, self.table, self.is_parallel = plan, sign, table, is_parallel
+        chunks = chunks_of(plan, sign.update_tokens)
+        self.length, self.chunks, self.updates = chunks.length, chunks.count, chunks.updates
         ring = self.updates + 1 if is_parallel else RING
         split = SPLIT_PARALLEL if is_parallel else SPLIT_RECURRENT
-        sizes = Sizes(ring, max(1, self.updates) if is_parallel else 1, split)
+        sizes = Sizes(ring, max(1, self.updates) if is_parallel else 1, split, shares)
         self.ring = ring
         self.groups = _groups(plan, sign, sizes, limit)
         self.tokens = TokenLaunches(plan, sign, limit)
         new = lambda *shape, dtype: torch.empty(shape, dtype=dtype, device=sign.device)  # noqa: E731
-        self.table = new(len(slots.SLOTS), dtype=torch.int64)
         self.alpha = None if plan.momentum is None else new(self.chunks, sign.total_z, dtype=torch.float32)
         self.scratch = self.read_scratch = new(1, 1, dtype=sign.dtype)
         if plan.network == "swiglu":
@@ -61,8 +68,6 @@ class Layer:
         self.lanes = Lanes(sign.device, enabled=not is_parallel)
         self.kept: list[dict[Group, dict[str, Tensor]]] = []
         self.keeps_states = keeps_states
-        self.keeps_d = self.updates > 0 and (plan.momentum is not None or plan.transform != "identity")
-        """Whether the parallel form's adjoint needs the accumulated gradients D."""
 
     def _read_length(self) -> int:
         return self.length if self.plan.chunk is not None else min(self.sign.tokens, READ_TOKENS)
@@ -78,6 +83,10 @@ class Layer:
         found = list(dict.fromkeys(self.groups.values()))
         return [group for group in found if group.is_moving or not moving]
 
+    def group_like(self, other: Group) -> Group:
+        """Return the group that holds what a group of another share holds."""
+        return self.groups[other.names[0]]
+
     def launch(self) -> None:
         """Run the whole loop on the addresses that are in the table."""
         for group in self.unique_groups(moving=False):
@@ -87,13 +96,6 @@ class Layer:
             self._parallel()
         else:
             self._recurrent()
-
-    def launch_for_states(self, operands: Operands) -> None:
-        """Run the updates on these operands to fill `kept`; the outputs' place in the table stays unused."""
-        assert self.keeps_states
-        write_table_kernel[(1,)](self.table, *operands.addresses(operands.q), num_warps=1)
-        self.kept.clear()
-        self.launch()
 
     def _gates(self) -> None:
         if self.alpha is None:
@@ -145,18 +147,17 @@ class Layer:
         return matrices.mT if is_turned else matrices
 
     def parallel_states(self) -> list[Tensor]:
-        """Return copies of what the adjoint of the parallel form needs of the launch before.
+        """Return what the adjoint of the parallel form needs of the launch before; the next one overwrites it.
 
-        The last layer's operands [updates + 1, sequences, in, out]; where `keeps_d`, every chunk's D in float32, the same
-        shape less one; with momentum the gates [chunks, sequences]. Linear in chunks.
+        The last layer's operands [updates + 1, sequences, in, out]; where the plan reshapes, every chunk's D in float32, the
+        same shape less one; with momentum the gates [chunks, sequences]. Linear in chunks.
         """
         group, _ = self.group("w_out")
-        states = [group.operand.clone()]
-        if self.keeps_d:
-            shape = (group.short, group.long)
-            d = group.grads[0].clone().unflatten(-1, shape)
+        states = [group.operand]
+        if self.plan.reshapes and self.updates:
+            d = group.grads[0].unflatten(-1, (group.short, group.long))
             states.append(d.mT if group.turned else d)
-        return states if self.alpha is None else [*states, self.alpha.clone()]
+        return states if self.alpha is None else [*states, self.alpha]
 
     def _update(self, chunk: int, state: int, *, is_first: bool) -> None:
         span = Span(chunk * self.length, self.sign.update_tokens, self.length, 1)
@@ -214,7 +215,7 @@ class Layer:
             count = min(at_once, self.updates - first)
             self._gradients(Span(first * length, stop, length, count), self._operands(0), first)
         if self.updates:
-            if self.alpha is not None or self.plan.transform != "identity":
+            if self.plan.reshapes:
                 last.accumulate(self.alpha, self.updates, True)
             last.running_sums(last.transform(self.updates), self.updates)
         if self.plan.chunk is None:

@@ -15,7 +15,7 @@ from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Signature
 from analysis.kernels.tiles import choose
 
-ELEMENTS = 256 if UPCAST.value else 4096
+ELEMENTS = 256 if UPCAST.value else 2048
 SIDE = 16 if UPCAST.value else 32
 MANY_TILES = 264
 """Above so many tiles of 128 x 128, two for each multiprocessor of an H200, the larger tile is the faster one."""
@@ -33,11 +33,12 @@ def unit_dtype(dtype: torch.dtype) -> torch.dtype:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many operand slots, chunks at once and gradient parts a group keeps room for."""
+    """How many operand slots, chunks at once and gradient parts a group keeps room for, and how many groups run at once."""
 
     operand_slots: int
     chunks: int
     split: int
+    shares: int
 
 
 class Group:
@@ -74,7 +75,7 @@ class Group:
             self.polynomial = torch.empty_like(self.gram)
             kernel = (
                 "symmetric"
-                if n * m * triton.cdiv(self.short, 128) ** 2 > MANY_TILES
+                if sizes.shares * n * m * triton.cdiv(self.short, 128) ** 2 > MANY_TILES
                 else "symmetric, few matrices"
             )
             self.square_tile = choose(kernel, self.short, self.short, self.long, sign.dtype, limit)
@@ -155,9 +156,19 @@ class Group:
             DTYPE=TRITON_TYPES[self.dtype], ROWS=SIDE * 4, COLS=SIDE, num_warps=8,
         )  # fmt: skip
 
+    def by_name(self, part: str) -> Tensor:
+        """Return 'fast', 'main', 'carry' or 'target' as [names, sequences, in, out] (targets [names, sequences, 1, out])."""
+        buffer: Tensor = getattr(self, part)
+        if part == "target":
+            shape: tuple[int, ...] = (1, self.cols)
+        else:
+            shape = (self.short, self.long) if part == "carry" else (self.rows, self.cols)
+        matrices = buffer.view(len(self.names), self.total_z, *shape)
+        return matrices.mT if part == "carry" and self.turned else matrices
+
     def running_sums(self, change: Tensor, chunks: int) -> None:
         """W after each of the chunks into operand slots 1.., the final one into `fast`."""
-        block = ELEMENTS // 4
+        block = ELEMENTS // 2
         kernels.prefix_kernel[(self.matrices * triton.cdiv(self.size, block),)](
             self.fast, change, self.operand, chunks, self.matrices, self.rows, self.cols, self.plan.step,
             TURNED=self.turned, DTYPE=TRITON_TYPES[self.dtype], BLOCK=block, num_warps=4,

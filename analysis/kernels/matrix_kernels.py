@@ -54,7 +54,9 @@ def gate_kernel(
     chunk, z = tl.program_id(0), tl.program_id(1)
     begin = chunk * length
     count = tl.minimum(length, stop - begin)
-    base = address(table, SLOT, tl.float32) + (z // heads).to(tl.int64) * m_b + (z % heads).to(tl.int64) * m_h
+    base = (
+        address(table, SLOT, tl.float32, 4) + (z // heads).to(tl.int64) * m_b + (z % heads).to(tl.int64) * m_h
+    )
     total = tl.zeros((BLOCK,), tl.float32)
     for first in range(0, count, BLOCK):
         t = first + tl.arange(0, BLOCK)

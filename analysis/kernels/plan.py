@@ -51,9 +51,30 @@ class Plan:
         return len(self.moving) > 1
 
     @property
+    def reshapes(self) -> bool:
+        """Whether momentum or a transform stands between the gradients and the updates."""
+        return self.momentum is not None or self.transform != "identity"
+
+    @property
     def is_additive(self) -> bool:
         """Whether all chunks can run at once: only the last layer moves, one step, no norm between the chunks."""
         return not self.moves_all and self.norm is None and self.steps == 1
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """How the tokens of a call are cut: tokens of a chunk, chunks, and how many of them update."""
+
+    length: int
+    count: int
+    updates: int
+
+
+def chunks_of(plan: Plan, tokens: int) -> Chunks:
+    """Cut `tokens` updating tokens as the plan asks; without a chunk size there is one chunk."""
+    length = min(plan.chunk or tokens, tokens)
+    count = -(-tokens // length)
+    return Chunks(length, count, count if plan.tail_updates else count - 1)
 
 
 def refusal(spec: Any) -> str | None:

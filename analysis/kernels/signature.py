@@ -13,6 +13,8 @@ from analysis.kernels.tiles import DTYPES
 
 SLOTS = ("q", "k", "v", "out", "momentum", "rate_0", "rate_1", "rate_2", "w_0", "w_1", "w_2")
 Q, K, V, OUT, MOMENTUM, RATES, WEIGHTS = 0, 1, 2, 3, 4, 5, 8
+ROW = 12
+"""Elements of one row of the table of addresses: its slots, and one more so that every row starts on 16 bytes."""
 
 
 @dataclass(frozen=True)

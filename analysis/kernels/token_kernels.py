@@ -17,7 +17,7 @@ def token_rate(table, SLOT: tl.constexpr, z, heads, token, rate_b, rate_h, rate_
     """Return factor times the per-token rate in a slot of the table; a negative slot means a rate of one."""
     if SLOT < 0:
         return tl.where(mask, factor, 0.0)
-    base = address(table, SLOT, tl.float32)
+    base = address(table, SLOT, tl.float32, 4)
     offset = (z // heads).to(tl.int64) * rate_b + (z % heads).to(tl.int64) * rate_h
     return tl.load(base + offset + token * rate_t, mask=mask, other=0.0) * factor
 

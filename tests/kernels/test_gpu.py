@@ -124,7 +124,7 @@ def push_out_all_layers():
 
 
 def test_a_replayed_backward_pass_outlives_its_layer(monkeypatch):
-    monkeypatch.setattr("analysis.kernels.forward.MOST_LAYERS", 1)
+    monkeypatch.setattr("analysis.kernels.forward.MOST_RUNNERS", 1)
     spec = LADDER["baseline"].edit(chunk=512, transform=Identity())
     (inputs, weights), _ = case(spec, torch.bfloat16, requires_grad=True, **(HEAD | {"tokens": 1700}))
     found = []
@@ -137,7 +137,7 @@ def test_a_replayed_backward_pass_outlives_its_layer(monkeypatch):
 
 
 def test_a_graph_of_the_caller_outlives_the_layer_it_launches_on(monkeypatch):
-    monkeypatch.setattr("analysis.kernels.forward.MOST_LAYERS", 1)
+    monkeypatch.setattr("analysis.kernels.forward.MOST_RUNNERS", 1)
     spec = LADDER["v2"].edit(chunk=1024)
     (inputs, weights), _ = case(spec, torch.bfloat16, **HEAD)
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()

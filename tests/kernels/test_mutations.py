@@ -117,7 +117,7 @@ def replaced(name: str, right: str, wrong: str, folder) -> object:
 
 KEYS, LINEAR_KEYS = (LADDER[key].edit(query=QuerySource.KEY) for key in ("v2", "v3"))
 WAY_BACK = {
-    "half of a symmetric product": ("adjoint", "turned + turned.mT", "turned", LADDER["v2"]),
+    "half of a symmetric product": ("adjoint", "product(turned.mT, x", "product(0 * turned, x", LADDER["v2"]),
     "the linear term twice": ("adjoint", "beta=b / 2", "beta=b", LADDER["v2"]),
     "an overwritten operand": ("adjoint", "d_x.to(x.dtype, copy=True)", "d_x.to(x.dtype)", LADDER["v2"]),
     "a norm that is taken as constant": ("adjoint", "along / (norm", "0 * along / (norm", LADDER["v5"]),
@@ -143,7 +143,7 @@ WAY_BACK = {
         "first",
         LADDER["v6"].edit(order=Order.UPDATE_THEN_APPLY),
     ),
-    "gates over the wrong count": ("backward", "/ (stop - start)", "/ self.layer.length", BASE),
+    "gates over the wrong count": ("backward", "/ (stop - start)", "/ self.chunks.length", BASE),
     "steps that replace each other": (
         "backward",
         "plan.reads_keys or plan.steps > 1",

@@ -50,7 +50,7 @@ def test_a_recorded_pass_keeps_the_buffers_of_its_launches(pretended_cuda):
     assert alive() is None
 
 
-def test_the_way_back_names_the_layer_it_launches_on(monkeypatch):
+def test_the_way_back_names_whose_buffers_it_launches_on(monkeypatch):
     seen = []
 
     def watched(key, walk, tensors):
@@ -61,7 +61,7 @@ def test_the_way_back_names_the_layer_it_launches_on(monkeypatch):
     monkeypatch.setattr(replay, "replayed", watched)
     (inputs, weights), _ = case(LADDER["baseline"], torch.float32, requires_grad=True)
     run_form(LADDER["baseline"], inputs, weights, False).outputs.sum().backward()
-    assert seen == [made.layer for made in forward._RUNNERS.values() if made.layer.keeps_states]
+    assert seen == [made for made in forward._RUNNERS.values() if made.layers[0].keeps_states]
 
 
 def test_layers_in_graphs_of_callers_live_until_all_is_forgotten():
