@@ -38,11 +38,18 @@ def float_product(a: Tensor, b: Tensor) -> Tensor:
 
 def by_chunk(x: Tensor, sequences: int, chunks: int) -> Tensor:
     """Reorder [sequences, chunks * tokens, width] to [chunks * sequences, tokens, width], without a copy for one chunk."""
-    return (
-        x
-        if chunks == 1
-        else x.unflatten(1, (chunks, -1)).transpose(0, 1).reshape(chunks * sequences, -1, x.shape[-1])
-    )
+    if chunks == 1:
+        return x
+    turned = wide(x).unflatten(1, (chunks, -1)).transpose(0, 1)
+    return turned.reshape(chunks * sequences, -1, turned.shape[-1]).view(x.dtype)
+
+
+def wide(x: Tensor) -> Tensor:
+    """View numbers as wider ones where their places allow it: a copy goes number by number, whatever their size."""
+    per_wide = 8 // x.element_size()
+    places = (x.shape[-1], x.storage_offset(), *x.stride()[:-1])
+    is_possible = x.stride(-1) == 1 and all(place % per_wide == 0 for place in places)
+    return x.view(torch.int64) if is_possible else x
 
 
 def write(a: Tensor, b: Tensor, into: Tensor, *, adds: bool) -> None:
@@ -61,6 +68,8 @@ def place(made: Tensor, into: Tensor, *, adds: bool) -> None:
     into = into.unflatten(1, (chunks, -1))
     if adds:
         into.add_(made)
+    elif made.dtype == into.dtype and wide(made).dtype == wide(into).dtype:
+        wide(into).copy_(wide(made))
     else:
         into.copy_(made)
 

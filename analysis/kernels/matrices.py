@@ -13,10 +13,13 @@ from analysis.kernels import signature as slots
 from analysis.kernels.arithmetic import UPCAST
 from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Signature
-from analysis.kernels.tiles import choose
+from analysis.kernels.tiles import choose, power_above
 
-ELEMENTS = 256 if UPCAST.value else 2048
+ELEMENTS = 256 if UPCAST.value else 1024
+STAGES = 4
+"""Chunks whose matrices are on their way while one is added to a running sum."""
 SIDE = 16 if UPCAST.value else 32
+MOST_ROWS = 32 if UPCAST.value else 512
 MANY_TILES = 264
 """Above so many tiles of 128 x 128, two for each multiprocessor of an H200, the larger tile is the faster one."""
 TRITON_TYPES = {
@@ -86,11 +89,11 @@ class Group:
         for index, name in enumerate(self.names):
             at = self.plan.names.index(name)
             part = slice(index * self.total_z, (index + 1) * self.total_z)
-            kernels.initial_kernel[(triton.cdiv(self.cols, SIDE), self.total_z)](
+            kernels.initial_kernel[(triton.cdiv(self.cols, SIDE // 2), self.total_z)](
                 table, self.fast[part], self.operand[0, part], self.target[part],
                 sign.heads, self.rows, self.cols, *sign.weights[at],
                 SLOT=slots.WEIGHTS + at, WEIGHT=TRITON_TYPES[sign.weight_dtype], DTYPE=TRITON_TYPES[self.dtype],
-                ROWS=SIDE * 2, COLS=SIDE, num_warps=4,
+                ROWS=min(power_above(self.rows), MOST_ROWS), COLS=SIDE // 2, num_warps=4,
             )  # fmt: skip
         if self.main is not None:
             self.main.copy_(self.fast)
@@ -101,7 +104,7 @@ class Group:
             self.grads, self.carry, alpha, self.squares, chunks, self.matrices, self.total_z, self.size, self.blocks,
             self.grads.stride(0),
             SPLIT=self.sizes.split, MOMENTUM=alpha is not None, FIRST=is_first,
-            SQUARES=self.plan.transform != "identity", BLOCK=ELEMENTS, num_warps=4,
+            SQUARES=self.plan.transform != "identity", BLOCK=ELEMENTS, STAGES=STAGES, num_warps=4,
         )  # fmt: skip
 
     def transform(self, chunks: int) -> Tensor:
@@ -171,5 +174,5 @@ class Group:
         block = ELEMENTS // 2
         kernels.prefix_kernel[(self.matrices * triton.cdiv(self.size, block),)](
             self.fast, change, self.operand, chunks, self.matrices, self.rows, self.cols, self.plan.step,
-            TURNED=self.turned, DTYPE=TRITON_TYPES[self.dtype], BLOCK=block, num_warps=4,
+            TURNED=self.turned, DTYPE=TRITON_TYPES[self.dtype], BLOCK=block, STAGES=STAGES, num_warps=4,
         )  # fmt: skip

@@ -15,7 +15,8 @@ from analysis.kernels.arithmetic import address, contract, narrow
 @triton.jit
 def momentum_kernel(
     grads, carry, alpha, squares, chunks, matrices, total_z, size, blocks, split_stride,
-    SPLIT: tl.constexpr, MOMENTUM: tl.constexpr, FIRST: tl.constexpr, SQUARES: tl.constexpr, BLOCK: tl.constexpr,
+    SPLIT: tl.constexpr, MOMENTUM: tl.constexpr, FIRST: tl.constexpr, SQUARES: tl.constexpr,
+    BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """D_c = G_c + alpha_c D_{c-1} for the chunks in order, G_c being the sum of SPLIT parts; D replaces the first part.
 
@@ -29,7 +30,7 @@ def momentum_kernel(
     d = tl.zeros((BLOCK,), tl.float32)
     if MOMENTUM and not FIRST:
         d = tl.load(kept, mask=mask, other=0.0)
-    for chunk in range(chunks):
+    for chunk in tl.range(chunks, num_stages=STAGES):
         at = grads + (chunk * matrices + matrix).to(tl.int64) * size + offset
         g = tl.load(at, mask=mask, other=0.0)
         for split in tl.static_range(1, SPLIT):
@@ -210,7 +211,7 @@ def update_kernel(
 @triton.jit
 def prefix_kernel(
     fast, change, operand, chunks, matrices, rows, cols, step,
-    TURNED: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr,
+    TURNED: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """W_{c+1} = W_c + step U_c for all chunks; fast [matrices, rows, cols] moves to the end, operand slots 1.. get each W."""
     size = rows * cols
@@ -220,7 +221,7 @@ def prefix_kernel(
     mask = offset < size
     turned = (offset % cols) * rows + offset // cols if TURNED else offset
     w = tl.load(fast + matrix * size + offset, mask=mask, other=0.0)
-    for chunk in range(chunks):
+    for chunk in tl.range(chunks, num_stages=STAGES):
         at = (chunk * matrices + matrix) * size
         w += step * tl.load(change + at + turned, mask=mask, other=0.0).to(tl.float32)
         tl.store(operand + at + matrices * size + offset, narrow(w, DTYPE), mask=mask)

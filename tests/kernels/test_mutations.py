@@ -124,8 +124,8 @@ WAY_BACK = {
     "columns whose length is constant": ("adjoint", "back, value=-1.0", "back, value=0.0", BASE),
     "chunks in the order of sequences": (
         "adjoint",
-        "transpose(0, 1).reshape(",
-        "reshape(",
+        "unflatten(1, (chunks, -1)).transpose(0, 1)",
+        "unflatten(1, (chunks, -1))",
         LADDER["v2"],
     ),
     "chunks that replace each other": ("adjoint", "into.add_(made)", "into.copy_(made)", LINEAR_KEYS),
