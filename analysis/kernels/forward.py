@@ -46,7 +46,7 @@ class Runner:
         self, plan: Plan, sign: Signature, *, is_parallel: bool, limit: int, keeps_states: bool
     ) -> None:
         share, offsets = cut(plan, sign, 1 if keeps_states else MOST_SHARES)
-        self.sign, self.offsets = sign, torch.tensor(offsets, device=sign.device)
+        self.sign, self.offsets = sign, _written(offsets, sign.device)
         self.table = torch.empty_like(self.offsets)
         self.layers = [
             Layer(
@@ -136,6 +136,15 @@ class Runner:
                 }
             state[part] = {name: state[part][name] for name in layer.plan.moving}
         return state
+
+
+def _written(rows: list[list[int]], device: torch.device) -> Tensor:
+    """Return whole numbers on a device, written there one by one: a caller's capture allows no copy from the host."""
+    found = torch.empty(len(rows), len(rows[0]), dtype=torch.int64, device=device)
+    for row, numbers in zip(found, rows, strict=True):
+        for place, number in zip(row, numbers, strict=True):
+            place.fill_(number)
+    return found
 
 
 _RUNNERS: OrderedDict[tuple[object, ...], Runner] = OrderedDict()
