@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from analysis.kernels.arithmetic import address, contract, load_tile, narrow, product
+from analysis.kernels.arithmetic import address, contract, narrow
 
 
 @triton.jit
@@ -80,18 +80,6 @@ def scale_kernel(
 
 
 @triton.jit
-def gram_tile(
-    left, accumulator, depth, in_rows, DEPTH: tl.constexpr, EVEN_ROWS: tl.constexpr, EVEN_DEPTH: tl.constexpr
-):
-    """Return accumulator + left left^T, every tile loaded once; `left` points at a column of rows."""
-    for first in range(0, depth, DEPTH):
-        deep = first + tl.arange(0, DEPTH)
-        a = load_tile(left + deep[None, :], in_rows, deep < depth, EVEN_ROWS, EVEN_DEPTH)
-        accumulator = product(a, tl.trans(a), accumulator)
-    return accumulator
-
-
-@triton.jit
 def symmetric_kernel(
     x, out, rows, depth, alpha, beta,
     ADD: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, DEPTH: tl.constexpr,
@@ -114,14 +102,10 @@ def symmetric_kernel(
     j = col * BLOCK + tl.arange(0, BLOCK)
     in_rows, in_cols = i < rows, j < rows
     base = x + matrix * rows * depth
-    left, accumulator = base + i[:, None] * depth, tl.zeros((BLOCK, BLOCK), tl.float32)
-    if row == col:
-        accumulator = gram_tile(left, accumulator, depth, in_rows, DEPTH, EVEN_ROWS, EVEN_DEPTH)
-    else:
-        accumulator = contract(
-            left, 1, base + j[None, :] * depth, 1, accumulator, depth,
-            in_rows, in_cols, DEPTH, EVEN_ROWS, EVEN_ROWS, EVEN_DEPTH,
-        )  # fmt: skip
+    accumulator = contract(
+        base + i[:, None] * depth, 1, base + j[None, :] * depth, 1, tl.zeros((BLOCK, BLOCK), tl.float32), depth,
+        in_rows, in_cols, DEPTH, EVEN_ROWS, EVEN_ROWS, EVEN_DEPTH,
+    )  # fmt: skip
     accumulator *= alpha
     mask = in_rows[:, None] & in_cols[None, :]
     if ADD:
