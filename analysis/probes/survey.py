@@ -1,8 +1,8 @@
 """Measure a folder of trained checkpoints: `python -m analysis.probes.survey FOLDER RECORDS [--device cuda]`.
 
-Every checkpoint is evaluated as it is; baseline, ascent and Variant 1 also get the inner-step sweep, and the baseline the
-frozen-model interventions and the mismatch of its distributions. The records are committed, so that readers without a GPU
-see all seeds.
+Every checkpoint is evaluated as it is; baseline, ascent, Variant 1 and the models trained with more inner steps also get the
+inner-step sweep, and the baseline the frozen-model interventions and the mismatch of its distributions. The records are
+committed, so that readers without a GPU see all seeds.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def _model(rows: list[Record]) -> str:
         difference_text(one, run) for one, run, _ in runs if set(one) == set(run) and one != run
     )
     if len(ways) > 1 or len(differences) != 1:
-        return _sentence(f"{text}; run {_joined(ways)}")
+        return _sentence(f"{text}; run {joined(ways)}")
     names = _listed(_unique(nearest_name(run) for _, run, _ in runs))
     return _sentence(f"{text}; run with {names}; difference: {differences[0]}")
 
@@ -92,7 +92,7 @@ def _ways(runs: Sequence[tuple[Loops, Loops, str]]) -> list[str]:
     edits = [(_edits(trained, run), arm) for trained, run, arm in runs]
     ways = _unique(_way(edit, arm) for edit, arm in edits if set(edit) != {"steps"})
     counts = sorted({int(edit["steps"]) for edit, _ in edits if set(edit) == {"steps"}})
-    gathered = [f"with {_joined([str(count) for count in counts])} inner steps"] if counts else []
+    gathered = [f"with {joined([str(count) for count in counts])} inner steps"] if counts else []
     return sorted(ways, key=lambda way: way != AS_TRAINED) + gathered
 
 
@@ -160,7 +160,7 @@ def _described(loop: InnerLoop) -> str:
 def _measurement(rows: list[Record], command: str, notes: Sequence[str]) -> str:
     commands = [command] if command else _unique(row.command for row in rows if row.command)
     parts = [f"command {_listed(commands)}"] if commands else []
-    seeds = _unique(str(seed) for row in rows for seed in row.seeds)
+    seeds = [str(seed) for seed in sorted({seed for row in rows for seed in row.seeds})]
     if seeds:
         parts.append(f"{'seed' if len(seeds) == 1 else 'seeds'} {_listed(seeds, limit=8)}")
     samples = sorted({row.samples for row in rows if row.samples is not None})
@@ -183,7 +183,7 @@ def _listed(items: Sequence[str], limit: int = 4) -> str:
     return ", ".join(items)
 
 
-def _joined(items: Sequence[str]) -> str:
+def joined(items: Sequence[str]) -> str:
     """Return 'a', 'a and b', 'a, b and c'."""
     return " and ".join([part for part in (", ".join(items[:-1]), *items[-1:]) if part])
 

@@ -57,7 +57,8 @@ def _against_steps(axes: Axes, records: Sequence[Record], name: str, first: int)
     values = [record.value for record in records]
     drawn = axes.errorbar(steps, values, yerr=_bars(records), **look(name).line())
     mark_rows(drawn, first, first + len(records))
-    axes.axvline(1, color=INK, linewidth=0.6, linestyle=":")
+    for trained in {loop["steps"] for record in records for loop in record.trained_spec.values()}:
+        axes.axvline(trained, color=INK, linewidth=0.6, linestyle=":")
     axes.set_xticks(steps)
     return [
         {

@@ -11,6 +11,7 @@ from analysis.publish.ladder_plots import NAMES, over_seeds
 from analysis.publish.marks import mark_rows
 from analysis.publish.plots import MEASURES, METRICS, Rows
 from analysis.publish.style import DOUBLE_COLUMN, INK, look
+from analysis.publish.trained_steps import Curve, Optimum, optima
 from analysis.records import Record, select
 from analysis.spec import Family
 
@@ -18,19 +19,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SWEPT = ("baseline", "ascent", "v1", "steps2", "steps4")
-"""Variants whose sweeps over inner steps are recorded."""
+SWEPT = ("baseline", "ascent", "v1")
+"""Variants trained with one inner step whose sweeps are drawn together; `trained_steps` draws those trained with more."""
 SIDES = {"inner_loss_before": ":", "inner_loss_after": "-"}
 
 
 def sweeps(records: Sequence[Record], families: Sequence[Family] = tuple(Family)) -> tuple[Figure, Rows]:
-    """Draw inner loss and task metric against the inner steps at test time for every retrained variant (Figure 1).
+    """Draw inner loss and task metric against the inner steps at test time for variants trained with one step (Figure 1).
 
     Points are means over training seeds with their 95 % t-interval; one seed alone has none.
     """
     from matplotlib import pyplot as plt
 
-    figure, panels = plt.subplots(2, len(families), figsize=(DOUBLE_COLUMN, 3.7), sharex=True, squeeze=False)
+    figure, panels = plt.subplots(2, len(families), figsize=(DOUBLE_COLUMN, 3.9), sharex=True, squeeze=False)
     rows: Rows = []
     mine = select(records, question="inner steps")
     for (top, bottom), family in zip(panels.T, families, strict=True):
@@ -51,6 +52,54 @@ def sweeps(records: Sequence[Record], families: Sequence[Family] = tuple(Family)
             _frame(axes, _seeds(rows, family, measured))
     _legend(figure, panels)
     return figure, rows
+
+
+def trained_steps(records: Sequence[Record]) -> tuple[Figure, Rows]:
+    """Draw the sweep over inner steps of models trained with one, two and four of them, a column each (section 5.2).
+
+    One line a seed: the inner loss above, the paired change of perplexity against the trained number below, without k = 0.
+    """
+    from matplotlib import pyplot as plt
+
+    found = optima(records)
+    figure, panels = plt.subplots(
+        2, max(1, len(found)), figsize=(DOUBLE_COLUMN, 3.7), sharex=True, squeeze=False
+    )
+    rows: Rows = []
+    for (top, bottom), one in zip(panels.T, found, strict=False):
+        for curve in one.curves:
+            _seed_of(top, bottom, one, curve, rows)
+        seeds = f"{len(one.curves)} seeds" if len(one.curves) > 1 else "one seed"
+        top.set_title(f"trained with k = {one.trained}, {seeds}")
+        bottom.axhline(0, color=INK, linewidth=0.6)
+        bottom.set_xlabel("inner steps at test time")
+        for axes in (top, bottom):
+            axes.axvline(one.trained, color=INK, linewidth=0.6, linestyle=":")
+    panels[0][0].set_ylabel("inner loss\nafter the update")
+    panels[1][0].set_ylabel("change of perplexity in %")
+    return figure, rows
+
+
+def _seed_of(top: Axes, bottom: Axes, one: Optimum, curve: Curve, rows: Rows) -> None:
+    """Draw one seed of a model, and add a row for each of its points."""
+    style = {**look(one.variant).line(), "markersize": 3, "linewidth": 1}
+    where = {"trained with": one.trained, "seed": curve.seed}
+    counts = [k for k in curve.tasks if k > 0]
+    losses = [k for k in counts if k in curve.losses]
+    (line,) = top.plot(losses, [curve.losses[k].value for k in losses], **style)
+    mark_rows(line, len(rows), len(rows) + len(losses))
+    rows += [
+        {**where, "metric": "inner loss", "inner steps": k, "value": curve.losses[k].value} for k in losses
+    ]
+    moved = [curve.against(curve.trained, k) for k in counts]
+    bars = [[one.value - one.low for one in moved], [one.high - one.value for one in moved]]
+    drawn = bottom.errorbar(counts, [one.value for one in moved], yerr=bars, elinewidth=0.8, **style)
+    mark_rows(drawn, len(rows), len(rows) + len(counts))
+    rows += [
+        {**where, "metric": change.unit, "inner steps": k, "value": change.value, "low": change.low, "high": change.high}
+        for k, change in zip(counts, moved, strict=True)
+    ]  # fmt: skip
+    bottom.set_xticks(counts)
 
 
 def inner_losses(
@@ -140,7 +189,7 @@ def _with_intervals(
         [0.0 if math.isnan(low) else mean - low for mean, low, _ in points],
         [0.0 if math.isnan(high) else high - mean for mean, _, high in points],
     ]
-    style = {**look(_LOOKS.get(name, name)).line(), "label": where["variant"], "markersize": 3}
+    style = {**look(name).line(), "label": where["variant"], "markersize": 3}
     drawn = axes.errorbar(list(found), middle, yerr=bars, linewidth=1, elinewidth=0.8, **style)
     mark_rows(drawn, len(rows), len(rows) + len(points))
     for place, values, (mean, low, high) in zip(found, found.values(), points, strict=True):
@@ -149,9 +198,6 @@ def _with_intervals(
     seeds = [(place, value) for place, values in found.items() if len(values) > 1 for value in values]
     if seeds:
         axes.scatter(*zip(*seeds, strict=True), s=4, color=style["color"], linewidths=0, alpha=0.7)
-
-
-_LOOKS = {"steps2": "Variant 2", "steps4": "Variant 4"}
 
 
 def _seeds(rows: Rows, family: Family, metric: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""How the claim about inner steps is decided (section 4.1), with the size of the update and a control beside it."""
+"""How the claim about inner steps is decided (section 4.1), with the size of the update beside it, and what it does not show."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isnan
 
+from analysis.publish import trained_steps
 from analysis.publish.verdicts import EXAMPLES, MISSING, Decide, Verdict, decided, evidence
 from analysis.records import Record, select
 from analysis.records.comparison import Change, change
@@ -35,7 +36,7 @@ def steps(family: Family) -> Decide:
         reason = "; ".join((_loss_text(found), _metric_text(found), _size_text(found)))
         rows = [row for sweep in found for row in sweep.rows]
         known = evidence(rows, EXAMPLES[family])
-        note = control_text(records)
+        note = " ".join(filter(None, (control_text(records), trained_steps.note(records))))
         return decided(holds, measured, reason, seeds=len(found), evidence=known, note=note)
 
     return decide

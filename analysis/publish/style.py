@@ -63,6 +63,8 @@ VARIANTS = _looks(
     ("no update", OLIVE, "d", DASHDOT),
     ("shuffled values", ORANGE, "^", DASHED),
     ("foreign pairs", SKY, "P", DOTTED),
+    ("steps2", GREEN, "D", DASHED),
+    ("steps4", PURPLE, "X", DASHDOT),
 )
 
 FAMILIES = _looks(

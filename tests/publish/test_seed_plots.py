@@ -8,8 +8,9 @@ import pytest
 
 from analysis.publish import seed_plots, use_style
 from analysis.records import Record
-from analysis.spec import Family
+from analysis.spec import Family, InnerLoop
 from analysis.statistics import interval
+from tests.publish.made_records import sweep as whole_sweep
 
 LM = (Family.LACT_LM,)
 
@@ -69,6 +70,27 @@ def test_a_sweep_shows_mean_interval_and_every_seed():
     assert figure.axes[1].get_ylim()[0] < 11.0 and figure.axes[1].get_ylim()[1] > 16.0
 
 
+def test_models_trained_with_more_steps_have_a_column_each_and_a_line_a_seed():
+    records = [
+        row.edit(trained_spec={"fast_weights": InnerLoop(steps=k)})
+        for variant, k, seeds in (("baseline", 1, (0, 1)), ("steps2", 2, (0,)))
+        for row in whole_sweep(variant=variant, seeds=seeds)
+    ]
+    figure, rows = seed_plots.trained_steps(records)
+    assert [axes.get_title("left") for axes in figure.axes[:2]] == [
+        "trained with k = 1, 2 seeds",
+        "trained with k = 2, one seed",
+    ]
+    changes = [row for row in rows if row["metric"] == "% perplexity"]
+    assert {(row["trained with"], row["seed"]) for row in changes} == {(1, 0), (1, 1), (2, 0)}
+    assert all(row["value"] == 0 for row in changes if row["inner steps"] == row["trained with"])
+    assert {row["inner steps"] for row in rows} == {1, 2, 4}, "without updates it would hide the rest"
+    trained = [
+        line.get_xdata()[0] for axes in figure.axes[2:] for line in axes.lines if line.get_linestyle() == ":"
+    ]
+    assert trained == [1, 2], "the dotted line marks the trained number of each"
+
+
 def test_other_step_sizes_and_foreign_models_stay_out():
     others = [*sweep("baseline", 1, 9.0, step_size=2.0), *sweep("own", 2, 9.0)]
     rows = seed_plots.sweeps([*sweep("baseline", 0), *others], LM)[1]
@@ -96,6 +118,8 @@ def test_inner_losses_have_a_line_for_every_seed_side_and_direction():
     )
 
 
-@pytest.mark.parametrize("draw", [seed_plots.sweeps, seed_plots.mismatch, seed_plots.inner_losses])
+@pytest.mark.parametrize(
+    "draw", [seed_plots.sweeps, seed_plots.trained_steps, seed_plots.mismatch, seed_plots.inner_losses]
+)
 def test_without_records_there_is_an_empty_figure(draw):
     assert draw([])[1] == []
