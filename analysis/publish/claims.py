@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from analysis.publish import published, speed_verdicts, verdicts
+from analysis.publish.likely import explained
 from analysis.publish.mismatch_verdicts import mismatched
 from analysis.publish.retrained_verdicts import ascent_loss, at_least_as_good, equal, worse
 from analysis.publish.step_verdicts import steps
@@ -91,7 +92,13 @@ def _paradoxes(family: Family) -> tuple[Row, ...]:
         ("ascent-loss", "4.2", "ascent raises the inner loss", STATED, ascent_loss(family)),
         ("qk", "4.3", "queries are distributed unlike keys", figure_2, mismatched(family, "Q/K")),
         ("vo", "4.3", "outputs are distributed unlike values", figure_2, mismatched(family, "V/O")),
-        ("q-is-k", "4.4", "retrained with K for Q it is as good", keys, equal(family, "q_is_k")),
+        (
+            "q-is-k",
+            "4.4",
+            "retrained with K for Q it is as good",
+            keys,
+            explained(equal(family, "q_is_k"), family),
+        ),
     )
 
 
@@ -101,7 +108,13 @@ def _reductions(family: Family) -> tuple[Row, ...]:
     last_layer = at_least_as_good(family, "v1")
     return (
         ("v1", "6.1", "moving only the last layer is at least as good", first, last_layer),
-        ("v6", "6.1", "linear attention is only marginally different", last, equal(family, "v6")),
+        (
+            "v6",
+            "6.1",
+            "linear attention is only marginally different",
+            last,
+            explained(equal(family, "v6"), family, along_ladder=True),
+        ),
     )
 
 

@@ -1,0 +1,95 @@
+"""What a failed or open claim about a retrained model most likely comes from: where on the ladder quality is lost, and scale.
+
+The first half is computed from records. The second was not tested here, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from analysis.publish import published
+from analysis.publish.captions import joined
+from analysis.publish.retrained_verdicts import by_variant
+from analysis.publish.verdicts import FAILED, LEAST_SEEDS, OPEN, Decide, Verdict, beside
+from analysis.records import Record
+from analysis.spec import RUNGS, Family, Rung
+from analysis.statistics import tost
+
+SCALE = (
+    "a likely reason, not tested here, is scale: few and narrow layers stand around the loop and can make up for less than in "
+    "the paper's larger models"
+)
+IN_VITTT = {"v1": "updates of its gate", "v3": "its gate", "v6": "its soft clip"}
+"""What the rungs take away from ViTTT's loops, which differ from LaCT's."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """From one retrained rung of the ladder to the next: the difference of the task metric and its 95 % interval over seeds."""
+
+    rung: Rung
+    above: Rung
+    difference: float
+    low: float
+    high: float
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval excludes no difference."""
+        return self.low > 0 or self.high < 0
+
+    def text(self, family: Family) -> str:
+        """Return what the rung removes, and the difference with its interval."""
+        removed = IN_VITTT[self.rung.key] if family is Family.VITTT else self.rung.removes
+        value, low, high = (beside(x, 0.0, sign=True) for x in (self.difference, self.low, self.high))
+        return f"{removed} ({self.above.name} to {self.rung.name.removeprefix('Variant ')}: {value} [{low}, {high}])"
+
+
+def steps_down(records: Sequence[Record], family: Family) -> list[Step]:
+    """Return the steps between neighbouring rungs that were both retrained with seeds enough for an interval."""
+    values = {
+        rung: by_variant(records, family, rung.key)
+        for rung in RUNGS
+        if rung.key == "baseline" or family not in rung.no_op_for
+    }
+    trained = [rung for rung, each in values.items() if len(each) >= LEAST_SEEDS]
+    found = []
+    for above, rung in pairwise(trained):
+        upper, lower = values[above], values[rung]
+        moved = tost(lower, upper, 1e9, alpha=0.025)
+        difference = sum(lower) / len(lower) - sum(upper) / len(upper)
+        found.append(Step(rung, above, difference, moved.low, moved.high))
+    return found
+
+
+def where_lost(records: Sequence[Record], family: Family) -> str:
+    """Return in words which steps down the ladder lose most: the largest two, and every one beyond what seeds explain.
+
+    '' without two steps to compare.
+    """
+    found = steps_down(records, family)
+    sign = 1 if family is Family.LACT_LM else -1
+    losing = sorted(
+        (one for one in found if sign * one.difference > 0), key=lambda one: -sign * one.difference
+    )
+    told = [one for place, one in enumerate(losing) if place < 2 or one.is_sure]
+    if len(found) < 2 or not told:
+        return ""
+    listed = joined([one.text(family) for one in told])
+    return f"down the ladder most is lost, in {published.DIFFERENCE[family]} with 95 % intervals, without {listed}"
+
+
+def explained(decide: Decide, family: Family, *, along_ladder: bool = False) -> Decide:
+    """Add to the reason of a failed or open verdict what it most likely comes from."""
+
+    def decide_and_explain(records: Sequence[Record]) -> Verdict:
+        found = decide(records)
+        if found.verdict not in (FAILED, OPEN) or (found.seeds or 0) < LEAST_SEEDS:
+            return found
+        where = where_lost(records, family) if along_ladder else ""
+        likely = SCALE if found.verdict == FAILED else ""
+        return replace(found, reason="; ".join(filter(None, (found.reason, where, likely))))
+
+    return decide_and_explain

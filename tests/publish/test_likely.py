@@ -1,0 +1,62 @@
+"""What a failed claim about a retrained model says of its cause, on made-up seeds."""
+
+import pytest
+
+from analysis.publish import likely, verdicts
+from analysis.publish.retrained_verdicts import equal
+from analysis.spec import RUNGS, Family
+from tests.publish.made_records import KNOWN, trained
+
+LM = Family.LACT_LM
+SEEDS = (-0.1, 0.0, 0.1)
+
+
+def around(variant, value, spread=1.0):
+    return trained(variant, tuple(value + spread * seed for seed in SEEDS))
+
+
+LADDER = [
+    *KNOWN, *around("v1", 10), *around("v2", 11, 8), *around("v3", 12.5), *around("v4", 12.6, 8), *around("v5", 12.4),
+    *around("v6", 12.9),
+]  # fmt: skip
+
+
+def test_the_largest_steps_and_all_sure_ones_are_named_with_their_intervals():
+    said = likely.where_lost(LADDER, LM)
+    assert said.index("the multi-layer network (Variant 2 to 3: +1.50 [") < said.index("weight normalisation")
+    assert "gradient orthogonalisation (Variant 5 to 6: +0.50 [+0." in said
+    assert "learning rates" not in said and "momentum" not in said and "last layer" not in said
+
+
+def test_a_step_that_helps_is_not_among_the_losses():
+    better = [*KNOWN, *around("v1", 9), *around("v2", 8)]
+    assert likely.where_lost(better, LM) == ""
+
+
+def test_one_step_is_nothing_to_compare():
+    assert likely.where_lost([*KNOWN, *around("v1", 12)], LM) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "spread", "verdict", "where", "scale"),
+    [
+        (12.9, 1, verdicts.FAILED, True, True),
+        (11.0, 8, verdicts.OPEN, True, False),
+        (10.0, 1, verdicts.REPRODUCED, False, False),
+    ],
+)
+def test_only_what_did_not_reproduce_is_explained(value, spread, verdict, where, scale):
+    rows = [row for row in LADDER if row.parameters["variant"] != "v6"] + around("v6", value, spread)
+    found = likely.explained(equal(LM, "v6"), LM, along_ladder=True)(rows)
+    assert found.verdict == verdict
+    assert ("down the ladder" in found.reason, "not tested here" in found.reason) == (where, scale)
+
+
+def test_one_seed_is_not_explained():
+    found = likely.explained(equal(LM, "v6"), LM, along_ladder=True)([*LADDER[:-3], *trained("v6", (12.9,))])
+    assert found.verdict == verdicts.OPEN and "down the ladder" not in found.reason
+
+
+def test_every_rung_that_changes_vittt_says_what_it_takes_from_it():
+    changing = {rung.key for rung in RUNGS if Family.VITTT not in rung.no_op_for}
+    assert changing == likely.IN_VITTT.keys()
