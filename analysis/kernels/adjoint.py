@@ -48,7 +48,7 @@ def wide(x: Tensor) -> Tensor:
     """View numbers as wider ones where their places allow it: a copy goes number by number, whatever their size."""
     per_wide = 8 // x.element_size()
     places = (x.shape[-1], x.storage_offset(), *x.stride()[:-1])
-    is_possible = x.stride(-1) == 1 and all(place % per_wide == 0 for place in places)
+    is_possible = x.stride(-1) == 1 and x.data_ptr() % 8 == 0 and all(at % per_wide == 0 for at in places)
     return x.view(torch.int64) if is_possible else x
 
 

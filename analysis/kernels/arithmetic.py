@@ -72,23 +72,36 @@ def silu_parts(x):
     return x * gate, gate * (1.0 + x * (1.0 - gate))
 
 
+@triton.jit
+def write_address(row, slot: tl.constexpr, start, batch, head, step_b, step_h):
+    """Store where a share's part of a tensor starts: bytes from `start` by batch entry and by head."""
+    tl.store(row + slot, start.to(tl.int64) + batch * step_b + head * step_h)
+
+
 @triton.jit(
-    do_not_specialize=["q", "k", "v", "out", "momentum", "rate_0", "rate_1", "rate_2", "w_0", "w_1", "w_2"]
-)
+    do_not_specialize=[
+        "heads", "sequences", "q", "k", "v", "out", "momentum", "rate_0", "rate_1", "rate_2", "w_0", "w_1", "w_2",
+        "q_b", "q_h", "k_b", "k_h", "v_b", "v_h", "out_b", "out_h", "momentum_b", "momentum_h", "rate_0_b", "rate_0_h",
+        "rate_1_b", "rate_1_h", "rate_2_b", "rate_2_h", "w_0_b", "w_0_h", "w_1_b", "w_1_h", "w_2_b", "w_2_h",
+    ]
+)  # fmt: skip
 def write_table_kernel(
-    table, offsets, q, k, v, out, momentum, rate_0, rate_1, rate_2, w_0, w_1, w_2, ROW: tl.constexpr
-):
-    """Write a row of eleven addresses for every share, in stream order: the call's, plus the offsets of the share."""
+    table, heads, sequences, q, k, v, out, momentum, rate_0, rate_1, rate_2, w_0, w_1, w_2,
+    q_b, q_h, k_b, k_h, v_b, v_h, out_b, out_h, momentum_b, momentum_h, rate_0_b, rate_0_h,
+    rate_1_b, rate_1_h, rate_2_b, rate_2_h, w_0_b, w_0_h, w_1_b, w_1_h, w_2_b, w_2_h, ROW: tl.constexpr,
+):  # fmt: skip
+    """Write a row of eleven addresses for every share of `sequences` sequences, in stream order."""
+    first = tl.program_id(0) * sequences
+    batch, head = (first // heads).to(tl.int64), (first % heads).to(tl.int64)
     row = table + tl.program_id(0) * ROW
-    add = offsets + tl.program_id(0) * ROW
-    tl.store(row + 0, q.to(tl.int64) + tl.load(add + 0))
-    tl.store(row + 1, k.to(tl.int64) + tl.load(add + 1))
-    tl.store(row + 2, v.to(tl.int64) + tl.load(add + 2))
-    tl.store(row + 3, out.to(tl.int64) + tl.load(add + 3))
-    tl.store(row + 4, momentum.to(tl.int64) + tl.load(add + 4))
-    tl.store(row + 5, rate_0.to(tl.int64) + tl.load(add + 5))
-    tl.store(row + 6, rate_1.to(tl.int64) + tl.load(add + 6))
-    tl.store(row + 7, rate_2.to(tl.int64) + tl.load(add + 7))
-    tl.store(row + 8, w_0.to(tl.int64) + tl.load(add + 8))
-    tl.store(row + 9, w_1.to(tl.int64) + tl.load(add + 9))
-    tl.store(row + 10, w_2.to(tl.int64) + tl.load(add + 10))
+    write_address(row, 0, q, batch, head, q_b, q_h)
+    write_address(row, 1, k, batch, head, k_b, k_h)
+    write_address(row, 2, v, batch, head, v_b, v_h)
+    write_address(row, 3, out, batch, head, out_b, out_h)
+    write_address(row, 4, momentum, batch, head, momentum_b, momentum_h)
+    write_address(row, 5, rate_0, batch, head, rate_0_b, rate_0_h)
+    write_address(row, 6, rate_1, batch, head, rate_1_b, rate_1_h)
+    write_address(row, 7, rate_2, batch, head, rate_2_b, rate_2_h)
+    write_address(row, 8, w_0, batch, head, w_0_b, w_0_h)
+    write_address(row, 9, w_1, batch, head, w_1_b, w_1_h)
+    write_address(row, 10, w_2, batch, head, w_2_b, w_2_h)

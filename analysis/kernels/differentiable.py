@@ -15,7 +15,7 @@ from torch import Tensor
 from analysis.kernels import backward, forward, replay
 from analysis.kernels.forward import Outcome, Runner
 from analysis.kernels.parallel_backward import ParallelWalk
-from analysis.kernels.plan import Plan
+from analysis.kernels.plan import Plan, chunks_of
 from analysis.kernels.signature import Operands, prepare
 
 
@@ -69,7 +69,9 @@ def _walk_back(
         found = ParallelWalk(plan, operands, d_out, d_state, states).run()
     else:
         runner = forward.runner(plan, operands, is_parallel=False, keeps_states=True)
-        found = backward.RecurrentWalk(runner.layer_with_states(operands), operands, d_out, d_state).run()
+        layer = runner.layer_with_states(operands)
+        found = backward.RecurrentWalk(layer, operands, d_out, d_state).run()
+        layer.kept.clear()
     rates = found.rates
     if len(set(plan.rates)) < len(rates):
         rates = [torch.stack(rates).sum(0)]
@@ -119,5 +121,4 @@ def run(
 
 
 def _parts(plan: Plan, update_tokens: int) -> tuple[str, ...]:
-    has_update = plan.tail_updates or (plan.chunk is not None and update_tokens > plan.chunk)
-    return forward.state_parts(plan, has_update)
+    return forward.state_parts(plan, chunks_of(plan, update_tokens).updates > 0)

@@ -17,7 +17,7 @@ from analysis.kernels import replay
 from analysis.kernels.arithmetic import write_table_kernel
 from analysis.kernels.layer import Layer
 from analysis.kernels.plan import Plan
-from analysis.kernels.shares import cut
+from analysis.kernels.shares import cut, steps_of
 from analysis.kernels.signature import ROW, Operands, Signature
 from analysis.kernels.tiles import shared_memory_limit
 
@@ -45,13 +45,14 @@ class Runner:
     def __init__(
         self, plan: Plan, sign: Signature, *, is_parallel: bool, limit: int, keeps_states: bool
     ) -> None:
-        share, offsets = cut(plan, sign, 1 if keeps_states else MOST_SHARES)
-        self.sign, self.offsets = sign, _written(offsets, sign.device)
-        self.table = torch.empty_like(self.offsets)
+        share, count = cut(plan, sign, 1 if keeps_states else MOST_SHARES)
+        self.sign, self.sequences = sign, share.total_z
+        self.steps = [step for pair in steps_of(plan, sign) for step in pair]
+        self.table = torch.empty(count, ROW, dtype=torch.int64, device=sign.device)
         self.layers = [
             Layer(
                 plan, share, row,
-                is_parallel=is_parallel, limit=limit, shares=len(offsets), keeps_states=keeps_states,
+                is_parallel=is_parallel, limit=limit, shares=count, keeps_states=keeps_states,
             )
             for row in self.table
         ]  # fmt: skip
@@ -77,10 +78,9 @@ class Runner:
         return Outcome(outputs, self._state())
 
     def layer_with_states(self, operands: Operands) -> Layer:
-        """Run the updates on these operands; return the only layer, whose `kept` has their states until the next run."""
+        """Run the updates on these operands; return the only layer, whose `kept` has their states, for the caller to clear."""
         (layer,) = self.layers
         self._point_at(operands, operands.q)
-        layer.kept.clear()
         layer.launch()
         return layer
 
@@ -92,8 +92,10 @@ class Runner:
         ]
 
     def _point_at(self, operands: Operands, outputs: Tensor) -> None:
-        addresses = operands.addresses(outputs)
-        write_table_kernel[(len(self.layers),)](self.table, self.offsets, *addresses, ROW=ROW, num_warps=1)
+        write_table_kernel[(len(self.layers),)](
+            self.table, self.sign.heads, self.sequences, *operands.addresses(outputs), *self.steps,
+            ROW=ROW, num_warps=1,
+        )  # fmt: skip
 
     def _launch(self) -> None:
         """Launch every share beside the others; one after the other where there are no streams."""
@@ -136,15 +138,6 @@ class Runner:
                 }
             state[part] = {name: state[part][name] for name in layer.plan.moving}
         return state
-
-
-def _written(rows: list[list[int]], device: torch.device) -> Tensor:
-    """Return whole numbers on a device, written there one by one: a caller's capture allows no copy from the host."""
-    found = torch.empty(len(rows), len(rows[0]), dtype=torch.int64, device=device)
-    for row, numbers in zip(found, rows, strict=True):
-        for place, number in zip(row, numbers, strict=True):
-            place.fill_(number)
-    return found
 
 
 _RUNNERS: OrderedDict[tuple[object, ...], Runner] = OrderedDict()

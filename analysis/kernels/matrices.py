@@ -20,6 +20,7 @@ STAGES = 4
 """Chunks whose matrices are on their way while one is added to a running sum."""
 SIDE = 16 if UPCAST.value else 32
 MOST_ROWS = 32 if UPCAST.value else 512
+"""Rows of an initial fast weight that one program takes at once."""
 MANY_TILES = 264
 """Above so many tiles of 128 x 128, two for each multiprocessor of an H200, the larger tile is the faster one."""
 TRITON_TYPES = {

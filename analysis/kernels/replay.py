@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+T = TypeVar("T")
 Pass = Callable[[Sequence[Tensor]], tuple[list[Tensor], object]]
-"""Goes back through a loop; returns the gradients, and what owns the buffers that its launches use besides its inputs."""
+"""Goes back through a loop; returns the gradients, and what owns the buffers its launches use besides its inputs, or None."""
 MOST_GRAPHS = 4
 """Captured backward passes that are kept, each with its copies; the least recently used one is dropped first."""
+MOST_SEEN = 64
+"""Shapes that came once and are remembered, so that passing shapes push out no graph."""
 
 
 class Replay:
@@ -53,6 +57,7 @@ class Replay:
 
 
 _REPLAYS: OrderedDict[tuple[object, ...], Replay] = OrderedDict()
+_SEEN: OrderedDict[tuple[object, ...], None] = OrderedDict()
 _IN_GRAPHS_OF_CALLERS: set[object] = set()
 
 
@@ -71,24 +76,31 @@ def replayed(key: tuple[object, ...], walk: Pass, tensors: Sequence[Tensor]) -> 
         return walk(tensors)[0]
     if torch.cuda.is_current_stream_capturing():
         gradients, owner = walk(tensors)
-        keep_for_caller(owner)
+        if owner is not None:
+            keep_for_caller(owner)
         return gradients
     stream = torch.cuda.current_stream(device).cuda_stream
     shapes = tuple((tuple(t.shape), t.stride(), t.dtype) for t in tensors)
-    key = (*key, device, stream, shapes)
+    key = (*key, device, stream, shapes, torch.get_float32_matmul_precision())
     if key not in _REPLAYS:
-        _REPLAYS[key] = Replay()
-        while len(_REPLAYS) > MOST_GRAPHS:
-            _REPLAYS.popitem(last=False)
-        return walk(tensors)[0]
+        if key not in _SEEN:
+            _remember(_SEEN, key, None, MOST_SEEN)
+            return walk(tensors)[0]
+        made = Replay()
+        made.capture(walk, tensors)
+        _remember(_REPLAYS, key, made, MOST_GRAPHS)
     _REPLAYS.move_to_end(key)
-    found = _REPLAYS[key]
-    if found.graph is None:
-        found.capture(walk, tensors)
-    return found(tensors)
+    return _REPLAYS[key](tensors)
+
+
+def _remember(kept: OrderedDict[tuple[object, ...], T], key: tuple[object, ...], value: T, most: int) -> None:
+    kept[key] = value
+    while len(kept) > most:
+        kept.popitem(last=False)
 
 
 def forget() -> None:
     """Drop every captured backward pass and its copies, and what was kept for graphs of callers."""
     _REPLAYS.clear()
+    _SEEN.clear()
     _IN_GRAPHS_OF_CALLERS.clear()

@@ -84,6 +84,24 @@ FAULTS = {
         "w -= step * tl.load(change + at + turned",
         LADDER["v6"],
     ),
+    "initial weights read across": (
+        "matrix",
+        "i[:, None] * w_i + j[None, :] * w_o",
+        "i[:, None] * w_o + j[None, :] * w_i",
+        BASE,
+    ),
+    "initial norms without a root": (
+        "matrix",
+        "tl.store(target + z * cols + j, tl.sqrt(total)",
+        "tl.store(target + z * cols + j, total",
+        BASE,
+    ),
+    "initial operands that stay unwritten": (
+        "matrix",
+        "tl.store(operand + offsets, narrow(w, DTYPE), mask=mask)\n        total",
+        "total",
+        BASE,
+    ),
     "turned matrices read straight": (
         "matrix",
         "(offset % cols) * rows + offset // cols if TURNED",

@@ -64,6 +64,48 @@ def test_the_way_back_names_whose_buffers_it_launches_on(monkeypatch):
     assert seen == [made for made in forward._RUNNERS.values() if made.layers[0].keeps_states]
 
 
+@pytest.mark.parametrize(("key", "form"), [("baseline", False), ("v2", True), ("v6", True)])
+def test_the_way_back_reads_nothing_but_what_it_is_handed(key, form, monkeypatch):
+    def on_copies(_, walk, tensors):
+        copies = [tensor.detach().clone() for tensor in tensors]
+        right = [gradient.clone() for gradient in walk(tensors)[0]]
+        for tensor in tensors:
+            tensor.data.fill_(float("nan"))
+        assert all(torch.equal(a, b) for a, b in zip(walk(copies)[0], right, strict=True))
+        return right
+
+    monkeypatch.setattr(replay, "replayed", on_copies)
+    (inputs, weights), _ = case(LADDER[key], torch.float32, requires_grad=True)
+    run_form(LADDER[key], inputs, weights, form).outputs.sum().backward()
+    assert inputs.q.grad.isfinite().all()
+
+
+def test_states_are_dropped_when_the_way_back_is_done():
+    (inputs, weights), _ = case(LADDER["baseline"], torch.float32, requires_grad=True)
+    run_form(LADDER["baseline"], inputs, weights, False).outputs.sum().backward()
+    assert [layer.kept for made in forward._RUNNERS.values() for layer in made.layers] == [[], []]
+
+
+def test_passing_shapes_push_out_no_graph(monkeypatch):
+    captured = []
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: type("Current", (), {"cuda_stream": 0}))
+    monkeypatch.setattr(replay.Replay, "capture", lambda self, walk, tensors: captured.append(tensors))
+    monkeypatch.setattr(replay.Replay, "__call__", lambda self, tensors: [])
+
+    class Tensor:
+        device, dtype = torch.device("cuda"), torch.float32
+        stride = staticmethod(lambda: (1,))
+
+        def __init__(self, size):
+            self.shape = (size,)
+
+    for round_ in range(20):
+        for size in (0, 0, 0, *range(1 + 9 * round_, 10 + 9 * round_)):
+            replay.replayed(("loop",), lambda _: ([], None), [Tensor(size)])
+    assert len(captured) == 1
+
+
 def test_layers_in_graphs_of_callers_live_until_all_is_forgotten():
     owner = Owner()
     alive = weakref.ref(owner)
