@@ -16,7 +16,7 @@ from analysis.inner.recurrent import run_recurrent
 from analysis.inner.reference import run_reference
 from analysis.inner.tensors import DTYPES, require_one_dtype
 from analysis.inner.types import FastWeights, Inputs, Result, State
-from analysis.spec import InnerLoop, reducibility
+from analysis.spec import InnerLoop, ReducibilityClass, reducibility
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,10 @@ BACKENDS: dict[str, Backend] = {
 def choose(
     spec: InnerLoop, inputs: Inputs, *, measure: bool = False, newton_schulz_dtype: torch.dtype | None = None
 ) -> str:
-    """Return the backend that `auto` stands for: triton on a CUDA device where it can, else parallel or recurrent."""
+    """Return the backend that `auto` stands for: triton on a CUDA device where it can, else parallel or recurrent.
+
+    The scan of an affine loop multiplies matrices log2(N) times as often as the recurrence: on a processor that takes longer.
+    """
     if inputs.q.is_cuda:
         from analysis import kernels
 
@@ -122,7 +125,9 @@ def choose(
         )
         if reason is None:
             return "triton"
-    return "parallel" if _reducible(spec, inputs).is_capable else "recurrent"
+    verdict = reducibility(spec, num_chunks(spec, inputs.num_update_tokens))
+    scan_costs = verdict.kind is ReducibilityClass.AFFINE and inputs.q.device.type == "cpu"
+    return "parallel" if verdict.is_parallel and not scan_costs else "recurrent"
 
 
 def run(

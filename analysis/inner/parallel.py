@@ -3,9 +3,15 @@
 Additive classes: per-chunk gradients as one batched product, momentum by a scan, the transform on every chunk, weights by a
 running sum, read-out as one batched product. Affine class: a scan over (matrix, offset). Several inner steps are so many
 virtual chunks with the same tokens. A single update has nothing to scan and is the closed form itself.
+
+On a processor the additive classes run in windows of chunks, one after the other: products over more tokens than its caches
+hold take longer than their parts.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -20,7 +26,18 @@ from analysis.inner.recurrent import joint_norm, run_recurrent
 from analysis.inner.scans import affine_prefixes, decayed_sums, running_sums
 from analysis.inner.types import FastWeights, Inputs, Result, State, Trace
 from analysis.inner.updates import apply_transform, column_norms, renormalise, sign, token_losses
-from analysis.spec import InnerLoop, NormMode, Order, QuerySource, ReducibilityClass, reducibility
+from analysis.spec import InnerLoop, NormMode, Order, QuerySource, ReducibilityClass, Tail, reducibility
+
+WINDOW = 2**18
+"""Numbers of one tensor of tokens, over all sequences, that a window on a processor holds: a megabyte in float32."""
+
+
+class Carried(NamedTuple):
+    """The moving weights between two windows: as applied, unnormalised, and their momentum."""
+
+    fast: Float[Tensor, "B H I O"]
+    main: Float[Tensor, "B H I O"]
+    momentum: Float[Tensor, "B H I O"] | None
 
 
 def run_parallel(
@@ -47,24 +64,62 @@ def run_parallel(
             spec, inputs, weights, measure=measure, newton_schulz_dtype=newton_schulz_dtype
         )
         return Result(single.outputs, single.state, single.trace, "parallel")
+    if verdict.kind is not ReducibilityClass.AFFINE:
+        return _in_windows(spec, inputs, weights, measure, newton_schulz_dtype)
     updates = chunked_updates(spec, inputs)
-    if verdict.kind is ReducibilityClass.AFFINE:
-        states, momentum, raw = _affine_states(spec, inputs, updates, weights)
-        main = None
-    else:
-        states, momentum, main, raw = _additive_states(spec, inputs, updates, weights, newton_schulz_dtype)
+    states, momentum, raw = _affine_states(spec, inputs, updates, weights)
     outputs = _read_out(spec, inputs, weights, states)
-    final = State(
-        {
-            **{name: weights[name] for name in spec.network.fast_weights},
-            spec.network.last: states[:, :, updates.updates],
-        },
+    final = _final(spec, weights, states[:, :, updates.updates], None, momentum)
+    trace = _trace(spec, inputs, updates, weights, states, raw) if measure and updates.updates else None
+    return Result(outputs, final, trace, "parallel")
+
+
+def _in_windows(
+    spec: InnerLoop, inputs: Inputs, weights: FastWeights, measure: bool, dtype: torch.dtype | None
+) -> Result:
+    """Run an additive loop window by window, each on the state that the one before leaves behind."""
+    last = spec.network.last
+    carried = Carried(weights[last], weights[last], None)
+    outputs, traces = [], []
+    for piece, is_final in _windows(spec, inputs):
+        local = spec if is_final else spec.edit(tail=Tail.UPDATE)
+        updates = chunked_updates(local, piece)
+        states, following, raw = _additive_states(local, piece, updates, weights, carried, dtype)
+        outputs.append(_read_out(local, piece, weights, states))
+        if measure and updates.updates:
+            traces.append(_trace(local, piece, updates, weights, states, raw))
+        carried = following
+    main = None if spec.weight_norm is None else carried.main
+    return Result(
+        outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2),
+        _final(spec, weights, carried.fast, main, carried.momentum),
+        _joined(traces) if traces else None,
+        "parallel",
+    )
+
+
+def _windows(spec: InnerLoop, inputs: Inputs) -> Iterator[tuple[Inputs, bool]]:
+    """Yield runs of whole chunks, and whether each is the final one; everything at once off the processor."""
+    on_processor = inputs.q.device.type == "cpu" and not torch.compiler.is_compiling()
+    if not on_processor or spec.chunk is None or inputs.update_tokens is not None or inputs.grid is not None:
+        yield inputs, True
+        return
+    numbers = inputs.q.shape[0] * inputs.q.shape[1] * spec.chunk * max(inputs.k.shape[3], inputs.v.shape[3])
+    tokens = spec.chunk * max(1, WINDOW // numbers)
+    for start in range(0, inputs.num_tokens, tokens):
+        stop = min(start + tokens, inputs.num_tokens)
+        yield inputs.tokens(start, stop), stop == inputs.num_tokens
+
+
+def _final(
+    spec: InnerLoop, weights: FastWeights, fast: Tensor, main: Tensor | None, momentum: Tensor | None
+) -> State:
+    return State(
+        {**{name: weights[name] for name in spec.network.fast_weights}, spec.network.last: fast},
         main=_named(spec, main),
         momentum=_named(spec, momentum),
         target_norms=None if spec.weight_norm is None else _named(spec, _target_norms(spec, weights)),
     )
-    trace = _trace(spec, inputs, updates, weights, states, raw) if measure and updates.updates else None
-    return Result(outputs, final, trace, "parallel")
 
 
 def _named(spec: InnerLoop, tensor: Tensor | None) -> dict[str, Tensor] | None:
@@ -77,30 +132,39 @@ def _target_norms(spec: InnerLoop, weights: FastWeights) -> Tensor:
 
 
 def _additive_states(
-    spec: InnerLoop, inputs: Inputs, updates: ChunkedUpdates, weights: FastWeights, dtype: torch.dtype | None
-) -> tuple[Float[Tensor, "B H N1 I O"], Tensor | None, Tensor | None, Tensor]:
-    """Return the last layer before chunk 0..N, the final momentum, the final unnormalised copy, and every raw step."""
+    spec: InnerLoop,
+    inputs: Inputs,
+    updates: ChunkedUpdates,
+    weights: FastWeights,
+    carried: Carried,
+    dtype: torch.dtype | None,
+) -> tuple[Float[Tensor, "B H N1 I O"], Carried, Tensor]:
+    """Return the last layer before chunk 0..N, what the next window starts from, and every raw step."""
     last, live = spec.network.last, slice(0, updates.updates)
-    shared = shared_over_chunks(weights)
+    start = carried.main.unsqueeze(2)
+    if not updates.updates:
+        return carried.fast.unsqueeze(2), carried, start[:, :, :0]
+    shared = {**shared_over_chunks(weights), last: carried.fast.unsqueeze(2)}
     upstream = -updates.v[:, :, live]
     rates = {last: updates.weight[:, :, live]}
     gradient = gradients(spec.network, shared, updates.k[:, :, live], upstream, rates, (last,), inputs.grid)[
         last
     ]
     direction = gradient.repeat_interleave(spec.steps, 2)
-    if spec.momentum is not None and updates.updates:
-        direction = decayed_sums(updates.decay[:, :, live].repeat_interleave(spec.steps, 2), direction)
+    if spec.momentum is not None:
+        decay = updates.decay[:, :, live].repeat_interleave(spec.steps, 2)
+        direction = decayed_sums(decay, direction, carried.momentum)
     increments = apply_transform(spec.transform, direction, dtype) * updates.factor[
         :, :, live
     ].repeat_interleave(spec.steps, 2)
-    start = weights[last].unsqueeze(2)
     sums = torch.cat([start, start + sign(spec) * running_sums(increments)], 2)[:, :, :: spec.steps]
-    momentum = direction[:, :, -1] if spec.momentum is not None and updates.updates else None
+    momentum = direction[:, :, -1] if spec.momentum is not None else None
     if spec.weight_norm is None:
-        return sums, momentum, None, increments
+        return sums, Carried(sums[:, :, -1], sums[:, :, -1], momentum), increments
     assert spec.weight_norm.mode is NormMode.PRE
     applied = renormalise(spec.weight_norm, sums[:, :, 1:], _target_norms(spec, weights).unsqueeze(2))
-    return torch.cat([start, applied], 2), momentum, sums[:, :, -1], increments
+    states = torch.cat([carried.fast.unsqueeze(2), applied], 2)
+    return states, Carried(states[:, :, -1], sums[:, :, -1], momentum), increments
 
 
 def _affine_states(
@@ -152,6 +216,14 @@ def _read_out(spec: InnerLoop, inputs: Inputs, weights: FastWeights, states: Ten
     index = torch.arange(first, chunked.shape[2] + first, device=x.device).clamp_max(states.shape[2] - 1)
     shared = {**shared_over_chunks(weights), spec.network.last: states[:, :, index]}
     return by_token(value(spec.network, shared, chunked, inputs.grid), inputs.num_tokens)
+
+
+def _joined(traces: Sequence[Trace]) -> Trace:
+    before, after, norm = (
+        torch.cat([getattr(trace, name) for trace in traces], -1)
+        for name in ("before", "after", "update_norm")
+    )
+    return Trace(before, after, norm, tuple(size for trace in traces for size in trace.tokens))
 
 
 def _trace(

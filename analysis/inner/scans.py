@@ -39,9 +39,14 @@ def running_sums(values: Float[Tensor, "*batch N I O"]) -> Float[Tensor, "*batch
 
 
 def decayed_sums(
-    decay: Float[Tensor, "*batch N 1 1"], values: Float[Tensor, "*batch N I O"]
+    decay: Float[Tensor, "*batch N 1 1"],
+    values: Float[Tensor, "*batch N I O"],
+    before: Float[Tensor, "*batch I O"] | None = None,
 ) -> Float[Tensor, "*batch N I O"]:
-    """D_j = values_j + decay_j D_{j-1} for all j at once, with D_{-1} = 0 (the momentum recurrence of Theorem 3)."""
+    """D_j = values_j + decay_j D_{j-1} for all j at once, D_{-1} being `before` or 0 (the momentum recurrence of Theorem 3)."""
+    if before is not None:
+        first = values.narrow(-3, 0, 1) + decay.narrow(-3, 0, 1) * before.unsqueeze(-3)
+        values = torch.cat([first, values.narrow(-3, 1, values.shape[-3] - 1)], -3)
 
     def combine(earlier: Elements, later: Elements) -> Elements:
         return later[0] * earlier[0], later[1] + later[0] * earlier[1]

@@ -1,0 +1,98 @@
+"""Windows of chunks on a processor: any number of chunks in a window is the loop itself, and what is carried matters."""
+
+import pytest
+import torch
+
+from analysis.inner import parallel, run
+from analysis.spec import (
+    DotProduct,
+    Family,
+    NormMode,
+    Order,
+    QuerySource,
+    Reduction,
+    SquaredError,
+    Tail,
+    WeightNorm,
+    ladder,
+)
+from tests.inner.cases import draw, leaves
+
+RUNGS = {key: loops["fast_weights"] for key, loops in ladder(Family.LACT_LM, chunk=8).items()}
+LOOPS = {
+    **{key: RUNGS[key] for key in ("v2", "v3", "v5", "v6")},
+    "updates at the end": RUNGS["v3"].edit(tail=Tail.UPDATE),
+    "update first": RUNGS["v2"].edit(order=Order.UPDATE_THEN_APPLY, tail=Tail.UPDATE),
+    "keys as queries": RUNGS["v2"].edit(query=QuerySource.KEY),
+    "a mean": RUNGS["v6"].edit(loss=DotProduct(reduction=Reduction.MEAN), tail=Tail.UPDATE),
+    "two steps": RUNGS["v3"].edit(steps=2),
+    "normalised beside the sum": RUNGS["v2"].edit(weight_norm=WeightNorm(NormMode.PRE)),
+}
+TOKENS = 35
+"""Four chunks of eight and a tail of three."""
+
+
+@pytest.fixture(params=[1, 2, 3], ids=lambda chunks: f"{chunks} chunks a window")
+def narrow(request, monkeypatch):
+    monkeypatch.setattr(parallel, "WINDOW", request.param * 2 * 3 * 8 * 5)
+    return request.param
+
+
+def everything(result):
+    found = {"outputs": result.outputs}
+    for part in ("fast_weights", "main", "momentum", "target_norms"):
+        found |= {f"{part} {name}": x for name, x in (getattr(result.state, part) or {}).items()}
+    return found
+
+
+def worst(result, truth):
+    got, exact = everything(result), everything(truth)
+    assert got.keys() == exact.keys()
+    return max(((got[name] - exact[name]).norm() / exact[name].norm()).item() for name in exact)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("tokens", [TOKENS, 8, 5, 32])
+def test_windows_are_the_loop(name, tokens, narrow):
+    spec = LOOPS[name]
+    inputs, weights = draw(spec, tokens=tokens)
+    truth = run(spec, inputs, weights, "reference")
+    assert worst(run(spec, inputs, weights, "parallel"), truth) < 1e-10
+
+
+@pytest.mark.parametrize("name", ["v2", "v3", "normalised beside the sum"])
+def test_gradients_and_traces_cross_windows(name, narrow):
+    spec, found = LOOPS[name], {}
+    for backend in ("parallel", "recurrent"):
+        inputs, weights = draw(spec, tokens=TOKENS, requires_grad=True)
+        result = run(spec, inputs, weights, backend, measure=True)
+        given = leaves(inputs, weights)
+        gradients = torch.autograd.grad(result.outputs.square().sum(), list(given.values()))
+        found[backend] = (*gradients, *(getattr(result.trace, x) for x in ("before", "after", "update_norm")))
+        assert result.trace.tokens == (8, 8, 8, 8)
+    assert all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(*found.values(), strict=True))
+
+
+@pytest.mark.parametrize("lost", ["fast", "momentum"])
+def test_a_window_that_forgets_is_found(lost, monkeypatch):
+    monkeypatch.setattr(parallel, "WINDOW", 2 * 3 * 8 * 5)
+    spec = LOOPS["v3"]
+    inputs, weights = draw(spec, tokens=TOKENS)
+    truth = run(spec, inputs, weights, "reference")
+    states, start = parallel._additive_states, weights["w_out"]
+
+    def forgetful(spec, inputs, updates, weights, carried, dtype):
+        forgotten = {"momentum": None} if lost == "momentum" else {"fast": start, "main": start}
+        return states(spec, inputs, updates, weights, carried._replace(**forgotten), dtype)
+
+    monkeypatch.setattr(parallel, "_additive_states", forgetful)
+    found = run(spec, inputs, weights, "parallel").outputs
+    assert (found - truth.outputs).norm() / truth.outputs.norm() > 1e-3
+
+
+def test_auto_leaves_an_affine_scan_to_devices_with_units_to_spare():
+    spec = RUNGS["v6"].edit(loss=SquaredError())
+    inputs, weights = draw(spec, tokens=TOKENS)
+    found = run(spec, inputs, weights)
+    assert found.backend == "recurrent"
+    assert worst(run(spec, inputs, weights, "parallel"), found) < 1e-10
