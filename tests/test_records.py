@@ -26,6 +26,30 @@ def test_round_trip_is_exact_and_text_is_stable():
     assert record.extra == {"curve": [0.0, 0.5, 1.0], "n": 3}
 
 
+def test_a_run_as_trained_writes_its_specification_once():
+    trained = {"fast_weights": InnerLoop(steps=2)}
+    for specs in (trained, {}):
+        record = make(trained_spec=specs, run_spec=specs)
+        written = json.loads(record.to_json())
+        assert "run_spec" not in written and "trained_spec" in written
+        again = Record.from_json(record.to_json())
+        assert again == record and again.key == record.key
+        assert Record.from_json(json.dumps(written | {"run_spec": written["trained_spec"]})) == record
+
+
+@pytest.mark.parametrize("run", [{"fast_weights": InnerLoop(steps=3)}, {}])
+def test_a_run_unlike_the_training_keeps_its_own_specification(run):
+    record = make(trained_spec={"fast_weights": InnerLoop(steps=2)}, run_spec=run)
+    written = json.loads(record.to_json())
+    assert written["run_spec"] == plain(run)
+    again = Record.from_json(record.to_json())
+    assert again == record and again.key == record.key and again.run_spec != again.trained_spec
+    del written["run_spec"]
+    assert Record.from_json(json.dumps(written)).key != record.key, (
+        "an edit that is dropped must not pass unseen"
+    )
+
+
 @pytest.mark.parametrize("field", records.INPUTS)
 def test_every_input_changes_the_key(field):
     other = {

@@ -103,8 +103,14 @@ class Record:
         return {item.name: plain(getattr(self, item.name), item.name) for item in fields(self)}
 
     def to_json(self) -> str:
-        """Return the record as JSON, one field a line, keys sorted; the same record always gives the same text."""
-        lines = (f" {encode(name)}: {encode(value)}" for name, value in sorted(self.to_dict().items()))
+        """Return the record as JSON, one field a line, keys sorted; the same record always gives the same text.
+
+        A model run as it was trained has one specification: `run_spec` is left out where it equals `trained_spec`.
+        """
+        values = self.to_dict()
+        if values["run_spec"] == values["trained_spec"]:
+            del values["run_spec"]
+        lines = (f" {encode(name)}: {encode(value)}" for name, value in sorted(values.items()))
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
     @classmethod
@@ -125,7 +131,7 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> Record:
-        """Restore a record from `to_json`.
+        """Restore a record from `to_json`; text without a `run_spec` is of a run as trained.
 
         Raises:
             RecordError: not JSON, not an object, or not a valid record.
@@ -135,7 +141,7 @@ class Record:
             raise RecordError(
                 f"expected a record as a JSON object, received {type(data).__name__}; write it again."
             )
-        return cls.from_dict(data)
+        return cls.from_dict({"run_spec": data.get("trained_spec", {}), **data})
 
     def _repr_html_(self) -> str:
         from analysis.records.table import RecordTable
