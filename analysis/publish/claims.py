@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from analysis.publish import published, speed_verdicts, verdicts
+from analysis.publish.ladder_claims import Row, reductions
 from analysis.publish.likely import explained
 from analysis.publish.mismatch_verdicts import mismatched
-from analysis.publish.retrained_verdicts import ascent_loss, at_least_as_good, equal, worse
+from analysis.publish.retrained_verdicts import ascent_loss, equal, worse
 from analysis.publish.step_verdicts import steps
 from analysis.publish.verdicts import Decide, Verdict
 from analysis.records import Record
@@ -63,27 +64,17 @@ class Claim:
         return Basis.FIGURE if self.published.startswith("Figure") else Basis.NUMBERS
 
 
-def _printed(rows: Iterable[Record], family: Family, variant: str) -> str:
-    values = {r.parameters["variant"]: r.value for r in rows if r.parameters["family"] == family.value}
-    metric, unit = published.METRIC[family]
-    pair = f"{values[variant]:.2f} against {values['baseline']:.2f}"
-    return f"{metric} {pair}" if family is Family.LACT_LM else f"{pair} {unit}"
-
-
 def _of_family(family: Family) -> Iterable[Claim]:
     speeds = _speeds() if family is Family.LACT_LM else ()
-    for key, section, statement, printed, decide in (*_paradoxes(family), *_reductions(family), *speeds):
+    for key, section, statement, printed, decide in (*_paradoxes(family), *reductions(family), *speeds):
         yield Claim(f"{key}-{family.value}", section, family, statement, printed, decide)
-
-
-Row = tuple[str, str, str, str, Decide]
 
 
 def _paradoxes(family: Family) -> tuple[Row, ...]:
     table = published.table_1()
     figure_1 = NOT_SHOWN if family is Family.VITTT else "Figure 1"
     figure_2 = "Figure 2" if family is Family.LACT_NVS else NOT_SHOWN
-    ascent, keys = (_printed(table, family, variant) for variant in ("ascent", "q_is_k"))
+    ascent, keys = (published.printed(table, family, variant) for variant in ("ascent", "q_is_k"))
     update = worse(family, "frozen", "baseline")
     return (
         ("update", "3", "without inner updates the model is worse", ASSUMED, update),
@@ -98,22 +89,6 @@ def _paradoxes(family: Family) -> tuple[Row, ...]:
             "retrained with K for Q it is as good",
             keys,
             explained(equal(family, "q_is_k"), family),
-        ),
-    )
-
-
-def _reductions(family: Family) -> tuple[Row, ...]:
-    table = published.table_2()
-    first, last = (_printed(table, family, variant) for variant in ("v1", "v6"))
-    last_layer = at_least_as_good(family, "v1")
-    return (
-        ("v1", "6.1", "moving only the last layer is at least as good", first, last_layer),
-        (
-            "v6",
-            "6.1",
-            "linear attention is only marginally different",
-            last,
-            explained(equal(family, "v6"), family, along_ladder=True),
         ),
     )
 

@@ -64,12 +64,14 @@ def steps_down(records: Sequence[Record], family: Family) -> list[Step]:
     return found
 
 
-def where_lost(records: Sequence[Record], family: Family) -> str:
-    """Return in words which steps down the ladder lose most: the largest two, and every one beyond what seeds explain.
+def where_lost(records: Sequence[Record], family: Family, down_to: str = RUNGS[-1].key) -> str:
+    """Return in words which steps from the baseline down to a rung lose most: the largest two, and all beyond their intervals.
 
     '' without two steps to compare.
     """
-    found = steps_down(records, family)
+    keys = [rung.key for rung in RUNGS]
+    reached = keys[: keys.index(down_to) + 1]
+    found = [one for one in steps_down(records, family) if one.rung.key in reached]
     sign = 1 if family is Family.LACT_LM else -1
     losing = sorted(
         (one for one in found if sign * one.difference > 0), key=lambda one: -sign * one.difference
@@ -81,14 +83,14 @@ def where_lost(records: Sequence[Record], family: Family) -> str:
     return f"down the ladder most is lost, in {published.DIFFERENCE[family]} with 95 % intervals, without {listed}"
 
 
-def explained(decide: Decide, family: Family, *, along_ladder: bool = False) -> Decide:
-    """Add to the reason of a failed or open verdict what it most likely comes from."""
+def explained(decide: Decide, family: Family, *, down_to: str = "") -> Decide:
+    """Add to the reason of a failed or open verdict what it most likely comes from; on the ladder, down to which rung."""
 
     def decide_and_explain(records: Sequence[Record]) -> Verdict:
         found = decide(records)
         if found.verdict not in (FAILED, OPEN) or (found.seeds or 0) < LEAST_SEEDS:
             return found
-        where = where_lost(records, family) if along_ladder else ""
+        where = where_lost(records, family, down_to) if down_to else ""
         likely = SCALE if found.verdict == FAILED else ""
         return replace(found, reason="; ".join(filter(None, (found.reason, where, likely))))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from analysis.records import Record, published
 from analysis.spec import Family
 
@@ -47,6 +49,14 @@ _SPEED = {
 def quantity(metric: str, value: float, unit: str) -> str:
     """Return a value of a metric as tables print it: perplexity is named, since "per token" names nothing."""
     return f"perplexity {value:.2f}" if metric == "perplexity" else f"{value:.2f} {unit}"
+
+
+def printed(rows: Iterable[Record], family: Family, variant: str, than: str = "baseline") -> str:
+    """Return what a table prints for two variants of a family as 'one against the other', with metric or unit."""
+    values = {r.parameters["variant"]: r.value for r in rows if r.parameters["family"] == family.value}
+    metric, unit = METRIC[family]
+    pair = f"{values[variant]:.2f} against {values[than]:.2f}"
+    return f"{metric} {pair}" if family is Family.LACT_LM else f"{pair} {unit}"
 
 
 def _quality(table: dict[str, tuple[float, float, float]], name: str) -> list[Record]:

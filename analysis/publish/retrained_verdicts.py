@@ -25,7 +25,7 @@ from analysis.publish.verdicts import (
     evidence,
 )
 from analysis.records import Record, select
-from analysis.spec import Family
+from analysis.spec import RUNGS, Family
 from analysis.statistics import Equivalence, interval, tost
 
 MARGIN_SHARE = 0.25
@@ -61,18 +61,21 @@ def summary(values: Sequence[float]) -> str:
 def margin(records: Iterable[Record], family: Family) -> float | None:
     """Return a quarter of what the updates are worth: the gap between the baseline and the model retrained without them.
 
-    None without records, or when the baseline is not the better of the two: then no difference could be called small.
+    "Without updates" means frozen fast weights: network and features stay where they are, with as many learned weights, and only
+    the updates go. Against a model without any inner loop the gap would also hold what a fixed network there is worth, and
+    the margin would forgive more. None without records, or when the baseline is not the better of the two: then no difference
+    could be called small.
     """
     rows = list(records)
     baseline, frozen = (by_variant(rows, family, variant) for variant in ("baseline", "frozen"))
     if not baseline or not frozen:
         return None
-    gap = _worse_is(family) * (_mean(frozen) - _mean(baseline))
+    gap = worse_is(family) * (_mean(frozen) - _mean(baseline))
     return MARGIN_SHARE * gap if gap > 0 else None
 
 
 @dataclass(frozen=True)
-class _Pair:
+class Pair:
     """A retrained variant against another: their means, the interval where there are seeds for one, and where it comes from."""
 
     family: Family
@@ -90,7 +93,7 @@ class _Pair:
     def ends(self) -> tuple[float, float]:
         """The interval, oriented so that larger is worse; the difference twice where there is none."""
         low, high = (self.difference,) * 2 if self.test is None else (self.test.low, self.test.high)
-        one, other = _worse_is(self.family) * low, _worse_is(self.family) * high
+        one, other = worse_is(self.family) * low, worse_is(self.family) * high
         return min(one, other), max(one, other)
 
     def text(self, confidence: int, *bounds: float) -> str:
@@ -103,7 +106,7 @@ class _Pair:
         return f"{told}, {confidence} % interval [{low}, {high}]"
 
 
-def _pair(
+def compare(
     records: Sequence[Record],
     family: Family,
     variant: str,
@@ -111,7 +114,8 @@ def _pair(
     *,
     bound: float = 1e9,
     alpha: float = 0.05,
-) -> _Pair | Verdict:
+) -> Pair | Verdict:
+    """Return a variant against another with the interval at 1 - 2 `alpha`, or the verdict that a run is missing."""
     ours, other = (runs(records, family, name) for name in (variant, than))
     if not ours or not other:
         return Verdict(MISSING, reason=_gap(records, family, variant if not ours else than))
@@ -119,14 +123,19 @@ def _pair(
     seeds = min(len(left), len(right))
     unit = published.METRIC[family][1]
     first, second = f"{_mean(left):.2f}", f"{_mean(right):.2f}"
-    return _Pair(
+    return Pair(
         family,
         _mean(left) - _mean(right),
         tost(left, right, bound, alpha=alpha) if seeds >= LEAST_SEEDS else None,
         f"{first} against {second}" if family is Family.LACT_LM else f"{first} against {second} {unit}",
         seeds,
-        evidence(ours, EXAMPLES[family], other),
+        evidence(ours, EXAMPLES[family], other).replace("the baseline", _called(than)),
     )
+
+
+def _called(variant: str) -> str:
+    """Return how a sentence calls the second model of a pair."""
+    return _REFERENCES.get(variant) or next((one.name for one in RUNGS if one.key == variant), variant)
 
 
 def _gap(records: Sequence[Record], family: Family, variant: str) -> str:
@@ -153,24 +162,31 @@ def _mean(values: Sequence[float]) -> float:
 class _Against:
     """A retrained variant against the baseline: the pair, the margin, and both in words."""
 
-    pair: _Pair
+    pair: Pair
     margin: float
     measured: str
 
 
 def _against_baseline(records: Sequence[Record], family: Family, variant: str) -> _Against | Verdict:
     bound = margin(records, family)
-    pair = _pair(records, family, variant, "baseline", bound=bound or 1e9)
+    pair = compare(records, family, variant, "baseline", bound=bound or 1e9)
     if isinstance(pair, Verdict):
         return pair
     helps = worse(family, "frozen", "baseline")(records).verdict == REPRODUCED
     if bound is None or not helps:
         reason = "no margin: that the updates help at all is not established"
         return Verdict(OPEN, pair.text(90), reason, pair.seeds, pair.evidence)
-    share = _worse_is(family) * pair.difference / (bound / MARGIN_SHARE)
+    share = worse_is(family) * pair.difference / (bound / MARGIN_SHARE)
     lost = f", {share:.0%} of the gap to the model without updates".replace("%", " %") if share > 0 else ""
     near = beside(bound, *map(abs, (pair.difference, *pair.ends())))
     return _Against(pair, bound, f"{pair.text(90, bound)}{lost}, margin {near}")
+
+
+def _beyond(least: float, most: float, word: str = "") -> str:
+    """Say of a difference that the margin forgives or cannot place when its interval excludes zero all the same."""
+    if least <= 0 <= most:
+        return ""
+    return f"; {word}{'worse' if least > 0 else 'better'} than the baseline beyond its interval"
 
 
 _ACROSS = "the interval reaches across the margin: too few seeds for this spread"
@@ -189,11 +205,12 @@ def equal(family: Family, variant: str) -> Decide:
             reason = f"the difference lies {'within' if inside else 'beyond'} the margin"
             return decided(inside, found.measured, reason, **pair.where)
         if pair.test.equivalent:
-            reason = f"equivalent within the margin (p = {pair.test.p_value:.2g})"
+            beyond = _beyond(least, most, "nevertheless ")
+            reason = f"equivalent within the margin (p = {pair.test.p_value:.2g}){beyond}"
             return decided(True, found.measured, reason, **pair.where)
         if least > found.margin or most < -found.margin:
             return decided(False, found.measured, "the whole interval lies beyond the margin", **pair.where)
-        return decided(None, found.measured, _ACROSS, **pair.where)
+        return decided(None, found.measured, _ACROSS + _beyond(least, most), **pair.where)
 
     return decide
 
@@ -205,20 +222,19 @@ def at_least_as_good(family: Family, variant: str) -> Decide:
         found = _against_baseline(records, family, variant)
         if isinstance(found, Verdict):
             return found
-        least, most = found.pair.ends()
+        (least, most), sure = found.pair.ends(), found.pair.test is not None
         if most < found.margin:
-            better = ", and better than the baseline" if most < 0 else ""
-            return decided(
-                True, found.measured, f"no worse than the margin allows{better}", **found.pair.where
-            )
+            beyond = _beyond(least, most, "nevertheless " * (least > 0)) if sure else ""
+            reason = f"no worse than the margin allows{beyond}"
+            return decided(True, found.measured, reason, **found.pair.where)
         if least > found.margin:
             return decided(False, found.measured, "worse by more than the margin", **found.pair.where)
-        return decided(None, found.measured, _ACROSS, **found.pair.where)
+        return decided(None, found.measured, _ACROSS + _beyond(least, most), **found.pair.where)
 
     return decide
 
 
-def _worse_is(family: Family) -> int:
+def worse_is(family: Family) -> int:
     """+1 where a larger metric is worse (perplexity), -1 where it is better."""
     return 1 if family is Family.LACT_LM else -1
 
@@ -227,7 +243,7 @@ def worse(family: Family, variant: str, than: str) -> Decide:
     """A retrained variant is worse than another: the 95 % interval of the difference excludes zero."""
 
     def decide(records: Sequence[Record]) -> Verdict:
-        found = _pair(records, family, variant, than, alpha=0.025)
+        found = compare(records, family, variant, than, alpha=0.025)
         if isinstance(found, Verdict):
             return found
         least, most = found.ends()

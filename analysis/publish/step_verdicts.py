@@ -8,13 +8,16 @@ from itertools import pairwise
 from math import inf, isnan
 
 from analysis.publish import trained_steps
-from analysis.publish.verdicts import EXAMPLES, MISSING, Decide, Verdict, decided, evidence
+from analysis.publish.verdicts import EXAMPLES, LEAST_SEEDS, MISSING, Decide, Verdict, decided, evidence
 from analysis.records import Record, select
 from analysis.records.comparison import Change, change
-from analysis.spec import Family
+from analysis.spec import Family, baseline
 
 CONTROL = "deltanet_recall"
 """Family of the recorded control: the delta-rule layer of `analysis.lab.delta_rule`, which stores pairs."""
+
+UNSHRUNK = 0.9
+"""Share of the first step's length above which the mean step of a sweep counts as no shorter."""
 
 
 def steps(family: Family) -> Decide:
@@ -33,7 +36,8 @@ def steps(family: Family) -> Decide:
         falls, hurts = all(s.falls for s in found), all(s.hurts for s in found)
         helps = any(s.helps for s in found)
         holds = None if falls and not hurts and not helps else falls and hurts
-        reason = "; ".join((_loss_text(found), _metric_text(found), _size_text(found)))
+        why = _stop_text(found, family) if holds is False and len(found) >= LEAST_SEEDS else ""
+        reason = "; ".join(filter(None, (_loss_text(found), _metric_text(found), _size_text(found), why)))
         rows = [row for sweep in found for row in sweep.rows]
         known = evidence(rows, EXAMPLES[family])
         note = " ".join(filter(None, (control_text(records), trained_steps.note(records))))
@@ -175,6 +179,31 @@ def _size_text(found: Sequence[_Sweep]) -> str:
     return (
         f"{text}; k = {last} is a blow-up: the steps add up to {far} times the weights, on average each is larger "
         f"than the weights{lost}"
+    )
+
+
+def _stop_text(found: Sequence[_Sweep], family: Family) -> str:
+    """Return how far the steps have led where the loss stops falling, and what that most likely comes from.
+
+    '' when it never stops. The sizes are computed; the reason was not tested, and says so.
+    """
+    stopped = [sweep for sweep in found if not sweep.falls]
+    if not stopped or not all(s.sizes.keys() >= {1, s.falls_to, s.last} for s in stopped):
+        return ""
+    last = stopped[0].last
+    at = [s.sizes[s.falls_to] for s in stopped]
+    lengths = [s.sizes[last] / (last * s.sizes[1]) for s in stopped]
+    text = (
+        f"where it stops, the steps add up to {span(at, '{:.2g}')} times the weights, and over k = {last} a step is on average "
+        f"{span(lengths, '{:.2f}')} times as long as the first"
+    )
+    if min(at) <= 1 or min(lengths) < UNSHRUNK:
+        return text
+    held = any(loop.weight_norm is not None for loop in baseline(family).values())
+    fixed = ", while weight normalisation holds the length of the weights" * held
+    return (
+        f"{text}; a likely reason, not tested here, is that steps which do not shrink overshoot once they have outgrown the "
+        f"weights{fixed}"
     )
 
 

@@ -47,13 +47,21 @@ def test_one_step_is_nothing_to_compare():
 )
 def test_only_what_did_not_reproduce_is_explained(value, spread, verdict, where, scale):
     rows = [row for row in LADDER if row.parameters["variant"] != "v6"] + around("v6", value, spread)
-    found = likely.explained(equal(LM, "v6"), LM, along_ladder=True)(rows)
+    found = likely.explained(equal(LM, "v6"), LM, down_to="v6")(rows)
     assert found.verdict == verdict
     assert ("down the ladder" in found.reason, "not tested here" in found.reason) == (where, scale)
 
 
+def test_a_rung_is_explained_by_the_steps_above_it_only():
+    assert "Variant 2 to 3" not in likely.where_lost(LADDER, LM, "v2")
+    found = likely.explained(equal(LM, "v3"), LM, down_to="v3")(LADDER)
+    assert found.verdict == verdicts.FAILED
+    assert "the multi-layer network (Variant 2 to 3: +1.50 [" in found.reason
+    assert "Variant 5 to 6" not in found.reason
+
+
 def test_one_seed_is_not_explained():
-    found = likely.explained(equal(LM, "v6"), LM, along_ladder=True)([*LADDER[:-3], *trained("v6", (12.9,))])
+    found = likely.explained(equal(LM, "v6"), LM, down_to="v6")([*LADDER[:-3], *trained("v6", (12.9,))])
     assert found.verdict == verdicts.OPEN and "down the ladder" not in found.reason
 
 

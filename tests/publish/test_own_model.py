@@ -4,7 +4,7 @@ import pytest
 
 from analysis.publish.claims import CLAIMS
 from analysis.publish.own_model import ALREADY, NO_UPDATE, OwnTable, decide_own, judged, own_claims
-from analysis.publish.verdicts import MISSING, OPEN, UNDECIDABLE
+from analysis.publish.verdicts import MISSING, OPEN, UNDECIDABLE, Verdict
 from analysis.records import Record
 from analysis.spec import Direction, Family, QuerySource, baseline, to_dict
 from tests.publish.made_records import KNOWN, clouds, sweep
@@ -53,6 +53,16 @@ def test_claims_are_decided_on_the_own_measurements_or_not_at_all():
     assert found["vo"].verdict == MISSING and {found[key].verdict for key in others} == {UNDECIDABLE}
     assert not any(found[key].measured for key in others)
     assert found["ascent-loss"].measured.endswith("by -1 (descent) and +0.5 (ascent)")
+
+
+@pytest.mark.parametrize(
+    "key", ["v1", "v2", "v3", "v4", "v5", "v6", "best", "depth", "orthogonal"], ids=lambda key: key
+)
+def test_no_rung_of_the_ladder_is_decided_on_one_checkpoint(key):
+    asked = [claim for claim in CLAIMS if claim.key.removesuffix(f"-{claim.family.value}") == key]
+    assert asked and {decide_own(claim, OWN) for claim in asked} == {
+        Verdict(UNDECIDABLE, reason="it compares retrained models over several seeds")
+    }
 
 
 def test_a_claim_about_retrained_models_borrows_no_record():

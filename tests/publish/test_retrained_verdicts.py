@@ -56,6 +56,33 @@ def test_one_seed_shows_its_number_and_points_one_way(decide, value, way):
     assert found.evidence == "seed 0 against 3 seeds of the baseline, 512 windows each"
 
 
+@pytest.mark.parametrize(
+    ("decide", "change", "said"),
+    [
+        (retrained_verdicts.equal, 0.5, "; nevertheless worse than the baseline beyond its interval"),
+        (retrained_verdicts.equal, -0.5, "; nevertheless better than the baseline beyond its interval"),
+        (retrained_verdicts.equal, 0.0, ""),
+        (retrained_verdicts.equal, 0.95, "too few seeds for this spread; worse than the baseline beyond"),
+        (retrained_verdicts.at_least_as_good, 0.5, "; nevertheless worse than the baseline beyond"),
+        (retrained_verdicts.at_least_as_good, -0.5, "allows; better than the baseline beyond its interval"),
+        (retrained_verdicts.at_least_as_good, 0.0, ""),
+    ],
+)
+def test_a_difference_that_the_margin_forgives_is_named_when_it_is_sure(decide, change, said):
+    reason = decide(LM, "v6")([*KNOWN, *trained("v6", [value + change for value in BASELINE])]).reason
+    assert said in reason and ("beyond its interval" in reason) == bool(said)
+
+
+def test_the_margin_knows_nothing_of_a_model_without_an_inner_loop():
+    assert retrained_verdicts.margin([*KNOWN, *trained("none", (20.0, 20.1))], LM) == pytest.approx(1.0)
+
+
+def test_a_pair_names_the_model_it_is_held_against():
+    rows = [*trained("v3", BASELINE), *trained("v2", BASELINE[:2])]
+    found = retrained_verdicts.worse(LM, "v3", "v2")(rows)
+    assert found.evidence == "3 seeds against 2 seeds of Variant 2, 512 windows each"
+
+
 def test_digits_show_on_which_side_of_the_margin_a_seed_lies():
     found = retrained_verdicts.equal(LM, "v6")([*KNOWN, *trained("v6", (11.004,))])
     assert "points against" in found.reason and "+1.004 perplexity" in found.measured

@@ -65,6 +65,33 @@ def test_a_blow_up_is_called_one(far):
     assert "blow-up" not in decide(sweep(changes=changes, sizes=SMALL)).reason
 
 
+TURNING = {1: -1.0, 2: -2.0, 4: -1.5}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "family", "likely", "norm"),
+    [
+        ({1: 0.7, 2: 1.4, 4: 2.8}, Family.LACT_LM, True, True),
+        ({1: 0.7, 2: 1.4, 4: 2.8}, Family.VITTT, True, False),
+        ({1: 0.7, 2: 1.4, 4: 1.8}, Family.LACT_LM, False, False),
+        (SMALL, Family.LACT_LM, False, False),
+    ],
+    ids=["overshoots", "without weight norm", "steps shrink", "within the weights"],
+)
+def test_a_loss_that_stops_falling_is_explained_as_far_as_the_sizes_allow(sizes, family, likely, norm):
+    reason = steps(family)(sweep(TURNING, sizes=sizes, family=family.value)).reason
+    assert f"where it stops, the steps add up to {sizes[2]:.2g} times the weights" in reason
+    assert f"is on average {sizes[4] / 4 / sizes[1]:.2f} times as long as the first" in reason
+    assert ("a likely reason, not tested here" in reason) == likely
+    assert ("weight normalisation holds" in reason) == norm
+
+
+def test_nothing_is_explained_where_the_loss_keeps_falling_or_one_seed_decides_nothing():
+    assert "where it stops" not in decide(sweep(changes={**WORSE, 2: -0.1})).reason
+    assert "where it stops" not in decide(sweep(TURNING, seeds=(0,))).reason
+    assert "where it stops" not in decide(sweep(TURNING, sizes={})).reason
+
+
 def test_the_control_stands_beside_the_verdict():
     control = sweep(seeds=(0, 1, 2), family=CONTROL, variant="own")
     note = decide([*sweep(), *control]).note
