@@ -35,7 +35,8 @@ def test_the_check_covers_outputs_state_and_every_gradient(passes):
     case = replace(SMALL, passes=passes)
     found = check(loop_of(case), case, truth, plain, {}, device="cpu").errors
     named = draw(loop_of(case), case, 0, "cpu").named()
-    gradients = {f"gradient {name}" for name in named} if passes == "training" else set()
+    kinds = ("gradient", "first gradient") if passes == "training" else ()
+    gradients = {f"{kind} {name}" for kind in kinds for name in named}
     assert set(found["triton"]) == set(found["plain"]) == {"outputs", "first outputs", "w_out"} | gradients
     assert within(found["triton"], found["plain"], "float32")
 
@@ -76,6 +77,31 @@ def test_agreement_is_a_limit_or_the_error_of_plain_arithmetic():
     assert not within({"outputs": 4e-2}, {"outputs": 2e-2}, "bfloat16")
     assert not within({"outputs": float("nan")}, {"outputs": 1.0}, "bfloat16")
     assert not within({"outputs": 1.0}, {"outputs": float("nan")}, "bfloat16")
+
+
+def test_no_arithmetic_excuses_what_the_first_chunks_get_wrong():
+    nothing_in_common = {"gradient q": 1.0, "first gradient q": 0.2}
+    assert within(nothing_in_common, {"gradient q": 0.9, "first gradient q": 0.2}, "bfloat16")
+    assert not within(
+        nothing_in_common | {"first gradient q": 1.0}, dict.fromkeys(nothing_in_common, 0.9), "bfloat16"
+    )
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_gradients_that_are_zero_are_found(at, on_a_cpu, monkeypatch):
+    case = replace(SMALL, passes="training", tokens=80)
+    calls, right = [], torch.autograd.grad
+
+    def zero(outputs, inputs, given, **options):
+        calls.append(outputs)
+        found = right(outputs, inputs, given, **options)
+        is_wrong = len(calls) == 3 + at and outputs.dtype == torch.float32
+        return tuple(torch.zeros_like(each) for each in found) if is_wrong else found
+
+    monkeypatch.setattr(torch.autograd, "grad", zero)
+    found = check(loop_of(case), case, truth, plain, {}, device="cpu").errors
+    wrong = ("gradient q", "first gradient q")[at]
+    assert found["triton"][wrong] == 1.0 and not within(found["triton"], found["plain"], "float32")
 
 
 def test_the_floor_of_linear_attention_is_two_products_and_four_sequences():
