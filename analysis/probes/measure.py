@@ -23,22 +23,32 @@ INNER = ("inner_loss_before", "inner_loss_after", "update_norm")
 _INNER_DEFINITION = "mean over tokens, heads and chunks; a layer's loops added; then the mean over layers"
 
 
-class _InnerLosses:
-    """Collects, batch by batch, the inner losses and update sizes of every example, by layer."""
+class _Observed:
+    """Collects, batch by batch and by layer, inner losses and update sizes of every example, and which backends ran."""
 
     def __init__(self, host: Host | EditedHost, replace: Mapping[str, Replace]) -> None:
-        names = [name for name in host.sites() if name.rsplit(".", 1)[-1] in INNER]
         updates = any(loop.moving for loop in host.loops.values())
-        self.tape = Tape(names if updates else (), replace=replace)
+        kinds = ("backend", *INNER, "measured_by") if updates else ("backend",)
+        names = [name for name in host.sites() if _kind(name) in kinds]
+        self.tape = Tape(names, replace=replace)
         self.host = host
         self.rows: dict[str, list[Tensor]] = {}
+        self.ran: dict[str, set[str]] = {"backend": set(), "measured_by": set()}
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         output = self.host(batch, tape=self.tape)
-        for name, tensor in self.tape.items():
-            values = _with_a_size(tensor) if name.endswith("update_norm") else tensor
+        for name, found in self.tape.items():
+            kind = _kind(name)
+            if kind in self.ran:
+                self.ran[kind].add(found)
+                continue
+            values = _with_a_size(found) if kind == "update_norm" else found
             self.rows.setdefault(name, []).append(values.double().flatten(1).mean(1).cpu())
         return output
+
+    def backends(self, kind: str) -> dict[str, list[str]]:
+        """Return what ran, for a record: 'backend' gave the outputs and with them the metric, 'measured_by' inner losses."""
+        return {"backends": sorted(self.ran[kind])}
 
     def per_example(self, kind: str) -> Tensor | None:
         """Mean over layers of the sum over a layer's loops, [examples]."""
@@ -53,6 +63,10 @@ class _InnerLosses:
             for name, rows in self.rows.items()
             if name.endswith("." + kind)
         }
+
+
+def _kind(site: str) -> str:
+    return site.rsplit(".", 1)[-1]
 
 
 def _with_a_size(updates: Tensor) -> Tensor:
@@ -95,6 +109,7 @@ def measure(
 ) -> tuple[Record, ...]:
     """Evaluate `host` on `task` and return the task metric first, then inner losses and update size; cached by content.
 
+    The backends that ran are named in `extra`; inner losses come from another one where that of the metric keeps none.
     `replace` intervenes at named sites; such a run must be told apart by its `parameters`.
     """
     host = host if isinstance(host, EditedHost) else unwrap(host)
@@ -138,18 +153,19 @@ def _base(
 def _measure(
     base: Mapping[str, Any], host: Host | EditedHost, task: Task, replace: Mapping[str, Replace]
 ) -> tuple[Record, ...]:
-    inner = _InnerLosses(host, replace)
+    seen = _Observed(host, replace)
     with tqdm(total=task.samples, desc=base["question"], leave=False) as bar:
         found = evaluate(
             host,
             task.batches(),
             progress=lambda done: bar.update(done - bar.n),
             token_bytes=task.token_bytes,
-            forward=inner.forward,
+            forward=seen.forward,
         )
     each = found.per_example[_PER_EXAMPLE.get(found.metric, found.metric)]
     if found.metric == "perplexity":
         each = each / found.per_example["tokens"]
+    ran = seen.backends("backend")
     records = [
         _record(
             base,
@@ -162,20 +178,22 @@ def _measure(
                 "per_example": _numbers(each),
                 "definition": found.definition,
                 "lower_is_better": found.lower_is_better,
+                **ran,
             },
         )
     ]
     records += [
-        _record(base, name, other.unit, other.value, other.ci_low, other.ci_high, {})
+        _record(base, name, other.unit, other.value, other.ci_low, other.ci_high, ran)
         for name, other in found.others.items()
     ]
     if found.metric == "perplexity" and base["question"] == "evaluation":
         curve = [round(float(value), 5) for value in found.mean_by_position()]
-        records[1] = records[1].edit(extra={"by_position": curve})
+        records[1] = records[1].edit(extra={"by_position": curve, **ran})
     for kind in INNER:
-        values = inner.per_example(kind)
+        values = seen.per_example(kind)
         if values is not None:
-            records.append(_inner_record(base, kind, values, inner.by_site(kind)))
+            extra = {"by_site": seen.by_site(kind), "definition": _INNER_DEFINITION}
+            records.append(_inner_record(base, kind, values, extra | seen.backends("measured_by")))
     return tuple(records)
 
 
@@ -184,14 +202,14 @@ def _numbers(values: Tensor) -> list[float]:
     return [int(value) if float(value).is_integer() else round(float(value), 5) for value in values]
 
 
-def _inner_record(base: Mapping[str, Any], kind: str, values: Tensor, by_site: dict[str, float]) -> Record:
+def _inner_record(base: Mapping[str, Any], kind: str, values: Tensor, extra: dict[str, Any]) -> Record:
     finite = bool(torch.isfinite(values).all())
     if finite and len(values) > 1:
         found = interval(values.numpy(), "bootstrap")
         bounds = (found.mean, found.low, found.high)
     else:
         bounds = (float(values.mean()), None, None)
-    return _record(base, kind, "", *bounds, {"by_site": by_site, "definition": _INNER_DEFINITION})
+    return _record(base, kind, "", *bounds, extra)
 
 
 def _record(

@@ -130,7 +130,8 @@ class Run:
         pattern = "layers.*.*." if len(self.host.loops) > 1 else "layers.*."
         tape = Tape([pattern + name for name in _INNER])
         with on_stream(self.stream), torch.no_grad():
-            self.host.eval().backend = "auto"
+            # on a device auto would run the kernels for outputs that nobody reads
+            self.host.eval().backend = "recurrent"
             self.host(self.task.probe, tape=tape)
             self.host.train().backend = self.backend
             self.curve.steps.append(self.step)

@@ -107,7 +107,9 @@ def test_tape_records_every_site_it_announces():
     assert tape["layers.0.q"].shape == (2, 2, 40, 32)
     assert tape["layers.0.inner_loss_after"].shape == (2, 2)
     assert tape["layers.0.update_norm"].shape == (2, 2, 2)
-    assert not any(value.requires_grad for name, value in tape.items() if not name.endswith("inner"))
+    named = {tape[f"layers.{i}.{kind}"] for i in range(2) for kind in ("backend", "measured_by")}
+    assert named == {"recurrent"}
+    assert not any(value.requires_grad for _, value in tape.items() if isinstance(value, torch.Tensor))
     inputs, weights = tape["layers.1.inner"]
     assert torch.equal(inputs.q, tape["layers.1.q"]) and weights["w_out"].shape == (2, 2, 32, 32)
     assert not weights["w_out"].requires_grad
