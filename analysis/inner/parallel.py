@@ -141,23 +141,20 @@ def _additive_states(
 ) -> tuple[Float[Tensor, "B H N1 I O"], Carried, Tensor]:
     """Return the last layer before chunk 0..N, what the next window starts from, and every raw step."""
     last, live = spec.network.last, slice(0, updates.updates)
-    start = carried.main.unsqueeze(2)
     if not updates.updates:
-        return carried.fast.unsqueeze(2), carried, start[:, :, :0]
+        return carried.fast.unsqueeze(2), carried, carried.fast.unsqueeze(2)[:, :, :0]
     shared = {**shared_over_chunks(weights), last: carried.fast.unsqueeze(2)}
     upstream = -updates.v[:, :, live]
     rates = {last: updates.weight[:, :, live]}
     gradient = gradients(spec.network, shared, updates.k[:, :, live], upstream, rates, (last,), inputs.grid)[
         last
     ]
-    direction = gradient.repeat_interleave(spec.steps, 2)
+    direction = _each_step(spec, gradient)
     if spec.momentum is not None:
-        decay = updates.decay[:, :, live].repeat_interleave(spec.steps, 2)
-        direction = decayed_sums(decay, direction, carried.momentum)
-    increments = apply_transform(spec.transform, direction, dtype) * updates.factor[
-        :, :, live
-    ].repeat_interleave(spec.steps, 2)
-    sums = torch.cat([start, start + sign(spec) * running_sums(increments)], 2)[:, :, :: spec.steps]
+        direction = decayed_sums(_each_step(spec, updates.decay[:, :, live]), direction, carried.momentum)
+    factor = _each_step(spec, updates.factor[:, :, live])
+    increments = apply_transform(spec.transform, direction, dtype) * factor
+    sums = running_sums(sign(spec) * increments, carried.main)[:, :, :: spec.steps]
     momentum = direction[:, :, -1] if spec.momentum is not None else None
     if spec.weight_norm is None:
         return sums, Carried(sums[:, :, -1], sums[:, :, -1], momentum), increments
@@ -165,6 +162,11 @@ def _additive_states(
     applied = renormalise(spec.weight_norm, sums[:, :, 1:], _target_norms(spec, weights).unsqueeze(2))
     states = torch.cat([carried.fast.unsqueeze(2), applied], 2)
     return states, Carried(states[:, :, -1], sums[:, :, -1], momentum), increments
+
+
+def _each_step(spec: InnerLoop, by_chunk: Tensor) -> Tensor:
+    """Repeat what belongs to a chunk for each of its inner steps."""
+    return by_chunk if spec.steps == 1 else by_chunk.repeat_interleave(spec.steps, 2)
 
 
 def _affine_states(
@@ -213,8 +215,10 @@ def _read_out(spec: InnerLoop, inputs: Inputs, weights: FastWeights, states: Ten
     size = inputs.num_tokens if spec.chunk is None else min(spec.chunk, inputs.num_tokens)
     chunked = by_chunk(x, size)
     first = 1 if spec.order is Order.UPDATE_THEN_APPLY else 0
-    index = torch.arange(first, chunked.shape[2] + first, device=x.device).clamp_max(states.shape[2] - 1)
-    shared = {**shared_over_chunks(weights), spec.network.last: states[:, :, index]}
+    read = states[:, :, first : first + chunked.shape[2]]
+    if read.shape[2] < chunked.shape[2]:
+        read = torch.cat([read, states[:, :, -1:]], 2)
+    shared = {**shared_over_chunks(weights), spec.network.last: read}
     return by_token(value(spec.network, shared, chunked, inputs.grid), inputs.num_tokens)
 
 

@@ -30,12 +30,15 @@ def associative_scan(
     return elements
 
 
-def running_sums(values: Float[Tensor, "*batch N I O"]) -> Float[Tensor, "*batch N I O"]:
-    """S_j = values_0 + ... + values_j for all j."""
+def running_sums(
+    values: Float[Tensor, "*batch N I O"], start: Float[Tensor, "*batch I O"]
+) -> Float[Tensor, "*batch N1 I O"]:
+    """S_j = start + values_0 + ... + values_{j-1} for j = 0..N."""
     if values.device.type != "cpu" or torch.compiler.is_compiling():
-        return values.cumsum(-3)
+        first = start.unsqueeze(-3)
+        return torch.cat([first, first + values.cumsum(-3)], -3)
     # On a processor cumsum walks the strided axis element by element: whole matrices add up many times as fast.
-    return torch.stack(list(accumulate(values.unbind(-3))), -3)
+    return torch.stack(list(accumulate(values.unbind(-3), initial=start)), -3)
 
 
 def decayed_sums(
@@ -44,13 +47,20 @@ def decayed_sums(
     before: Float[Tensor, "*batch I O"] | None = None,
 ) -> Float[Tensor, "*batch N I O"]:
     """D_j = values_j + decay_j D_{j-1} for all j at once, D_{-1} being `before` or 0 (the momentum recurrence of Theorem 3)."""
-    if before is not None:
-        first = values.narrow(-3, 0, 1) + decay.narrow(-3, 0, 1) * before.unsqueeze(-3)
-        values = torch.cat([first, values.narrow(-3, 1, values.shape[-3] - 1)], -3)
+    if values.device.type == "cpu" and not torch.compiler.is_compiling():
+        # The scan reads and writes everything log2(N) times; a processor has no use for its parallelism.
+        each, found = zip(values.unbind(-3), decay.unbind(-3), strict=True), []
+        for value, factor in each:
+            before = value if before is None else torch.addcmul(value, factor, before)
+            found.append(before)
+        return torch.stack(found, -3)
 
     def combine(earlier: Elements, later: Elements) -> Elements:
         return later[0] * earlier[0], later[1] + later[0] * earlier[1]
 
+    if before is not None:
+        first = values.narrow(-3, 0, 1) + decay.narrow(-3, 0, 1) * before.unsqueeze(-3)
+        values = torch.cat([first, values.narrow(-3, 1, values.shape[-3] - 1)], -3)
     return associative_scan(combine, (decay, values))[1]
 
 

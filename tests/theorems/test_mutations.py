@@ -44,12 +44,13 @@ LAST = InnerLoop(trained=Trained.LAST, lr=PerTokenRate(), momentum=PerTokenMomen
 
 def test_a_cumulative_sum_over_heads_instead_of_chunks_is_caught(monkeypatch):
     assert worst(LAST, UNEVEN, "parallel") < 1e-10
-    monkeypatch.setattr(parallel, "running_sums", lambda values: values.cumsum(1))
+    right = parallel.running_sums
+    monkeypatch.setattr(parallel, "running_sums", lambda values, start: right(values.cumsum(1), start))
     assert worst(LAST, UNEVEN, "parallel") > 1e-2
 
 
 def test_a_scan_that_forgets_the_decay_is_caught(monkeypatch):
-    monkeypatch.setattr(parallel, "decayed_sums", lambda decay, values: values.cumsum(2))
+    monkeypatch.setattr(parallel, "decayed_sums", lambda decay, values, before: values.cumsum(2))
     assert worst(LAST, UNEVEN, "parallel") > 1e-2
 
 
