@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,84 +32,98 @@ class Clouds:
     """
 
     site: str
+    loop: str
     points: dict[str, np.ndarray]
     places: np.ndarray | None = None
 
+    @property
+    def layer(self) -> int:
+        """Number of the layer, from 0."""
+        return int(self.site.split(".")[1])
+
 
 class _Draw:
-    """Positions drawn once a batch and used for every tensor of the same size (stages of a hierarchical host differ)."""
+    """Positions drawn once a batch and used for every tensor of a loop of the same size (stages of a host may differ in it).
 
-    def __init__(self, share: int, generator: torch.Generator) -> None:
-        self.share, self.generator = share, generator
-        self.chosen: dict[Shape, Tensor] = {}
-        self.shapes: dict[str, Shape] = {}
+    A loop draws from a generator of its own: what is drawn from it does not depend on which others are captured.
+    """
+
+    def __init__(
+        self, share: int, generators: Mapping[str, torch.Generator], loop_of: Mapping[str, str]
+    ) -> None:
+        self.share, self.generators, self.loop_of = share, generators, loop_of
+        self.chosen: dict[tuple[str, Shape], Tensor] = {}
+        self.drawn: dict[str, tuple[str, Shape]] = {}
 
     def __call__(self, name: str, tensor: Tensor) -> Tensor:
-        flat, shape = tensor.flatten(0, 2), tuple(tensor.shape[:3])
-        if shape not in self.chosen:
-            self.chosen[shape] = torch.randperm(len(flat), generator=self.generator)[: self.share]
-        self.shapes[name] = shape
-        return flat[self.chosen[shape].to(flat.device)]
+        flat, drawn = tensor.flatten(0, 2), (self.loop_of[name], tuple(tensor.shape[:3]))
+        if drawn not in self.chosen:
+            generator = self.generators[drawn[0]]
+            self.chosen[drawn] = torch.randperm(len(flat), generator=generator)[: self.share]
+        self.drawn[name] = drawn
+        return flat[self.chosen[drawn].to(flat.device)]
 
     def places(self, name: str, first: int) -> np.ndarray:
         """Return (example, head, token) of what was drawn from a site; `first` is the number of the batch's first example."""
-        shape = self.shapes[name]
-        found = np.stack(np.unravel_index(self.chosen[shape].numpy(), shape), 1)
+        drawn = self.drawn[name]
+        found = np.stack(np.unravel_index(self.chosen[drawn].numpy(), drawn[1]), 1)
         return np.add(found, [first, 0, 0])
 
 
 def capture(
     host: Host | EditedHost, task: Task, *, vectors: int = 600, loop: str | None = None, seed: int = 0
 ) -> list[Clouds]:
-    """Record q, k, v and o of every layer and draw the same `vectors` (example, head, token) triples from each.
+    """Record q, k, v and o of every loop of every layer and draw the same `vectors` (example, head, token) triples from each.
 
-    A fresh draw per batch keeps memory to what is kept. For hosts with several loops, `loop` chooses one (default: the first).
+    A fresh draw per batch keeps memory to what is kept. For hosts with several loops, `loop` chooses one (default: all,
+    in the order of their names).
 
     Raises:
         ParameterError: vectors below 1, or no such loop.
     """
     _require_count("vectors", vectors, 1)
     module = module_of(host)
-    prefixes = _prefixes(module, loop)
-    names = [f"{prefix}{kind}" for prefix in prefixes for kind in "qkvo"]
+    loops = {prefix: name for name in _chosen(module, loop) for prefix in _prefixes(module, name)}
+    loop_of = {f"{prefix}{kind}": name for prefix, name in loops.items() for kind in "qkvo"}
+    generators = {name: torch.Generator().manual_seed(seed) for name in loops.values()}
     batches = list(task.batches())
     share = -(-vectors // len(batches))
-    generator = torch.Generator().manual_seed(seed)
-    kept: dict[str, list[np.ndarray]] = {name: [] for name in names}
-    places: dict[str, list[np.ndarray]] = {prefix: [] for prefix in prefixes}
+    kept: dict[str, list[np.ndarray]] = {name: [] for name in loop_of}
+    places: dict[str, list[np.ndarray]] = {prefix: [] for prefix in loops}
     examples = 0
     for batch in batches:
-        draw = _Draw(share, generator)
-        tape = Tape(names, reduce=draw)
+        draw = _Draw(share, generators, loop_of)
+        tape = Tape(loop_of, reduce=draw)
         with torch.no_grad():
             module(batch, loops=host.loops, tape=tape)
         for name, tensor in tape.items():
             kept[name].append(tensor.float().cpu().numpy())
-        for prefix in prefixes:
+        for prefix in loops:
             places[prefix].append(draw.places(prefix + "q", examples))
         examples += len(next(iter(batch.values())))
     return [
         Clouds(
             prefix.rstrip("."),
+            name,
             {kind: np.concatenate(kept[prefix + kind])[:vectors] for kind in "qkvo"},
             np.concatenate(places[prefix])[:vectors],
         )
-        for prefix in prefixes
+        for prefix, name in loops.items()
     ]
 
 
-def _prefixes(module: Any, loop: str | None) -> list[str]:
-    inner = module.loop_prefix(_chosen(module, loop))
-    return [f"layers.{index}.{inner}" for index in range(module.num_layers)]
+def _prefixes(module: Any, loop: str) -> list[str]:
+    return [f"layers.{index}.{module.loop_prefix(loop)}" for index in range(module.num_layers)]
 
 
-def _chosen(module: Any, loop: str | None) -> str:
+def _chosen(module: Any, loop: str | None) -> tuple[str, ...]:
+    """The loops to measure, by name: a host read from a manifest does not know in which order they were specified."""
     if not module.loops or (loop is not None and loop not in tuple(module.loops)):
         known = ", ".join(module.loops) or "none: this host has no inner loop"
         raise ParameterError(
             f"loop must be one of the host's ({known}), received {loop!r}; name one, or load another checkpoint."
         )
-    return next(iter(module.loops)) if loop is None else loop
+    return tuple(sorted(module.loops)) if loop is None else (loop,)
 
 
 def _require_count(name: str, value: Any, least: int) -> None:
@@ -128,9 +142,10 @@ def mismatch(
     loop: str | None = None,
     store: Store | None = None,
 ) -> tuple[Record, ...]:
-    """Measure the Q/K and V/O mismatch of every layer; one record per layer, pair and measure, cached by content.
+    """Measure the Q/K and V/O mismatch of every layer; one record per loop, layer, pair and measure, cached by content.
 
-    A pair whose vectors carry no distribution (no spread, not finite, too few) gives no record; `explain_gaps` says why.
+    Every inner loop of the host is measured, or the one named `loop`; records name theirs. A pair whose vectors
+    carry no distribution (no spread, not finite, too few) gives no record; `explain_gaps` says why.
 
     Raises:
         ParameterError: vectors or permutations below 1, no such loop, or no pair that carries a distribution.
@@ -141,11 +156,10 @@ def mismatch(
     settings = {
         "family": host.family.value,
         "variant": variant_of(module),
-        "loop": _chosen(module, loop),
         "vectors": vectors,
         "permutations": permutations,
     }
-    inputs = {**base, **settings, "code": code_digest()}
+    inputs = {**base, **settings, "loops": _chosen(module, loop), "code": code_digest()}
 
     def compute() -> list[Record]:
         found = capture(host, task, vectors=vectors, loop=loop)
@@ -191,7 +205,7 @@ def _pair(
     if check_cloud(a) or check_cloud(b):
         return []
     found = compare(a, b, permutations=permutations)
-    where = {**settings, "layer": int(clouds.site.split(".")[1]), "pair": "/".join(pair).upper()}
+    where = {**settings, "loop": clouds.loop, "layer": clouds.layer, "pair": "/".join(pair).upper()}
     return [
         Record(
             **base,
@@ -218,7 +232,7 @@ def explain_gaps(clouds: list[Clouds]) -> list[str]:
 
 
 def embed_pairs(clouds: Clouds, *, perplexity: float = 30.0, seed: int = 0) -> dict[str, Embedding]:
-    """Return the t-SNE of Q with K and of V with O of one layer."""
+    """Return the t-SNE of Q with K and of V with O of one loop of one layer."""
     found = {
         "/".join(pair).upper(): embed(
             {kind: clouds.points[kind] for kind in pair}, perplexity=perplexity, seed=seed
@@ -226,3 +240,16 @@ def embed_pairs(clouds: Clouds, *, perplexity: float = 30.0, seed: int = 0) -> d
         for pair in PAIRS
     }
     return {pair: replace(embedding, places=clouds.places) for pair, embedding in found.items()}
+
+
+def embed_layers(
+    found: Sequence[Clouds], *, perplexity: float = 30.0, seed: int = 0
+) -> dict[str, dict[str, Embedding]]:
+    """Return the t-SNE of every pair by layer, as `plots.embeddings` draws them; with several loops, a pair names its loop."""
+    several = len({clouds.loop for clouds in found}) > 1
+    layers: dict[str, dict[str, Embedding]] = {}
+    for clouds in found:
+        for pair, embedding in embed_pairs(clouds, perplexity=perplexity, seed=seed).items():
+            named = f"{clouds.loop}: {pair}" if several else pair
+            layers.setdefault(f"layer {clouds.layer}", {})[named] = embedding
+    return layers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -91,35 +92,54 @@ ARM_LOOKS = {
     "values of shuffled tokens": "shuffled values",
     "keys and values of another example": "foreign pairs",
 }
+CHANGES = {
+    "perplexity": "change of perplexity in %",
+    "psnr": "change of PSNR in dB",
+    "top1": "change of top-1 in % points",
+}
 
 
 def arms(records_by_family: Mapping[str, Sequence[Record]]) -> tuple[Figure, Rows]:
-    """Draw the task metric of every arm of an intervention beside the model as trained, one panel a family."""
+    """Draw what every arm of an intervention changes, paired with the model as trained, one panel a family.
+
+    Bars are intervals of the paired change; perplexities far apart are drawn as ratios on a logarithmic axis.
+    """
     from matplotlib import pyplot as plt
 
     figure, panels = plt.subplots(1, len(records_by_family), figsize=(DOUBLE_COLUMN, 2.6), squeeze=False)
     rows: Rows = []
     for axes, (family, records) in zip(panels[0], records_by_family.items(), strict=True):
         found = task_records(records)
-        for place, record in enumerate(found):
-            name = ARM_LOOKS[record.parameters["arm"]]
-            drawn = axes.errorbar(
-                [record.value], [place], xerr=_bars([record]), **{**look(name).line(), "label": None}
-            )
-            mark_rows(drawn, len(rows), len(rows) + 1)
-            rows.append(_arm_row(found[0], record))
-        axes.set_yticks(range(len(found)), [_wrapped(record.parameters["arm"]) for record in found])
+        mine = [_arm_row(found[0], record) for record in found]
+        metric = found[0].metric
+        ratios = metric == "perplexity" and any(row["change"] > 100 * (SPREAD - 1) for row in mine)
+        for place, row in enumerate(mine):
+            _draw_change(axes, place, row, ratios, len(rows) + place)
+        rows += mine
+        axes.set_yticks(range(len(found)), [_wrapped(row["arm"]) for row in mine])
         axes.set_ylim(len(found) - 0.5, -0.5)
         axes.set_title(TITLES.get(family, family))
-        axes.set_xlabel(METRICS.get(found[0].metric, found[0].metric))
-        if found[0].metric == "perplexity" and max(r.value for r in found) > SPREAD * min(
-            r.value for r in found
-        ):
+        axes.set_xlabel("perplexity / as trained" if ratios else CHANGES.get(metric, f"change of {metric}"))
+        if ratios:
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter("{x:g}")
             axes.xaxis.set_minor_formatter("")
-        axes.axvline(found[0].value, color=INK, linewidth=0.6, linestyle=":")
+        axes.axvline(1 if ratios else 0, color=INK, linewidth=0.6, linestyle=":")
     return figure, rows
+
+
+def _draw_change(axes: Axes, place: int, row: Mapping[str, Any], ratios: bool, number: int) -> None:
+    """Draw the change of one arm with its interval; a run that diverged has no point and says so."""
+    value, low, high = (
+        1 + row[name] / 100 if ratios else row[name] for name in ("change", "change low", "change high")
+    )
+    if not math.isfinite(value):
+        axes.annotate(" diverged", (1 if ratios else 0, place), va="center")
+        return
+    ends = [end if math.isfinite(end) else value for end in (low, high)]
+    bars = [[max(value - ends[0], 0.0)], [max(ends[1] - value, 0.0)]]
+    style = {**look(ARM_LOOKS[row["arm"]]).line(), "label": None}
+    mark_rows(axes.errorbar([value], [place], xerr=bars, **style), number, number + 1)
 
 
 def _wrapped(arm: str) -> str:
@@ -172,88 +192,39 @@ MEASURES = {
 
 
 def mismatch_by_layer(records: Sequence[Record]) -> tuple[Figure, Rows]:
-    """Draw the four mismatch measures of Q/K and V/O against the layer; the dotted line is "no difference"."""
+    """Draw the four mismatch measures of Q/K and V/O against the layer, a row an inner loop; dotted: "no difference"."""
     from matplotlib import pyplot as plt
 
-    figure, panels = plt.subplots(1, len(MEASURES), figsize=(DOUBLE_COLUMN, 2.1), squeeze=False)
+    loops = loops_of(records)
+    size = (DOUBLE_COLUMN, 0.6 + 1.5 * len(loops))
+    figure, panels = plt.subplots(len(loops), len(MEASURES), figsize=size, sharex=True, squeeze=False)
     rows: Rows = []
-    for axes, (metric, (label, none)) in zip(panels[0], MEASURES.items(), strict=True):
-        for pair, name in (("Q/K", "q"), ("V/O", "v")):
-            found = select(records, metric=metric, parameters={"pair": pair})
-            layers = [record.parameters["layer"] for record in found]
-            (line,) = axes.plot(
-                layers, [record.value for record in found], **{**look(name).line(), "label": pair}
-            )
-            mark_rows(line, len(rows), len(rows) + len(found))
-            rows += [
-                {"layer": r.parameters["layer"], "pair": pair, "measure": metric, "value": r.value}
-                for r in found
-            ]
-            axes.set_xticks(layers)
-        axes.axhline(none, color=INK, linewidth=0.8, linestyle=":")
+    for line, (loop, where) in zip(panels, loops.items(), strict=True):
+        for axes, (metric, (_, none)) in zip(line, MEASURES.items(), strict=True):
+            for pair, name in (("Q/K", "q"), ("V/O", "v")):
+                found = select(records, metric=metric, parameters={"pair": pair, **where})
+                layers = [record.parameters["layer"] for record in found]
+                values = [record.value for record in found]
+                (drawn,) = axes.plot(layers, values, **{**look(name).line(), "label": pair})
+                mark_rows(drawn, len(rows), len(rows) + len(found))
+                told = {**where, "pair": pair, "measure": metric}
+                rows += [
+                    {"layer": at, **told, "value": value} for at, value in zip(layers, values, strict=True)
+                ]
+                axes.set_xticks(layers)
+            axes.axhline(none, color=INK, linewidth=0.8, linestyle=":")
+        line[0].set_ylabel(loop)
+    for axes, below, (label, _) in zip(panels[0], panels[-1], MEASURES.values(), strict=True):
         axes.set_title(label)
-        axes.set_xlabel("layer")
+        below.set_xlabel("layer")
     panels[0][0].legend()
     return figure, rows
 
 
-def embeddings(layers: Mapping[str, Mapping[str, Any]]) -> tuple[Figure, Rows]:
-    """Draw the t-SNE of every layer: Q with K above, V with O below; a skipped panel shows its reason (Figure 2).
-
-    `layers` maps a layer's name to {pair: embedding}, an embedding having `points` by cloud name and `skipped`.
-    """
-    from matplotlib import pyplot as plt
-
-    figure, panels = plt.subplots(
-        2, len(layers), figsize=(DOUBLE_COLUMN, 2 * DOUBLE_COLUMN / max(len(layers), 3) * 0.95), squeeze=False
-    )
-    rows: Rows = []
-    for column, (layer, pairs) in enumerate(layers.items()):
-        for axes, (pair, embedding) in zip(panels[:, column], pairs.items(), strict=True):
-            axes.set_xticks([])
-            axes.set_yticks([])
-            axes.grid(False)
-            if embedding.skipped:
-                axes.text(
-                    0.5, 0.5, embedding.skipped, ha="center", va="center", wrap=True, transform=axes.transAxes
-                )
-            for name, points in embedding.points.items():
-                style = look(name)
-                drawn = axes.scatter(
-                    *points.T,
-                    s=3,
-                    color=style.color,
-                    marker=style.marker,
-                    alpha=0.6,
-                    linewidths=0,
-                    label=name.upper(),
-                )
-                mark_rows(drawn, len(rows), len(rows) + len(points))
-                rows += _embedded(embedding, points, {"layer": layer, "pair": pair, "cloud": name})
-        panels[0, column].set_title(layer)
-    shown: dict[str, Any] = {}  # one mark a cloud, from the first layer that shows it
-    for axes in panels.flat:
-        for mark, name in zip(*axes.get_legend_handles_labels(), strict=True):
-            shown.setdefault(name, mark)
-    if shown:
-        figure.legend(
-            shown.values(), shown, loc="outside lower center", ncols=4, markerscale=3, handletextpad=0.1
-        )
-    return figure, rows
-
-
-def _embedded(embedding: Any, points: Any, named: dict[str, Any]) -> Rows:
-    """Rows of a cloud: where each point lies and, when the embedding knows, which example, head and token it is."""
-    places = getattr(embedding, "places", None)
-    known = (
-        [{}] * len(points)
-        if places is None
-        else [dict(zip(("example", "head", "token"), p, strict=True)) for p in places]
-    )
-    return [
-        named | place | {"x": x, "y": y}
-        for place, (x, y) in zip(known, points.astype(float).round(2), strict=True)
-    ]
+def loops_of(records: Sequence[Record]) -> dict[str, dict[str, str]]:
+    """Return what records of distributions are told apart by, {title: parameters}: their loops, or nothing for one alone."""
+    found = sorted({record.parameters["loop"] for record in records if "loop" in record.parameters})
+    return {f"loop {name}": {"loop": name} for name in found} if len(found) > 1 else {"": {}}
 
 
 def costs(table: Mapping[str, Sequence[float]], lengths: Sequence[int], unit: str) -> tuple[Figure, Rows]:

@@ -1,15 +1,15 @@
-"""Figures over training seeds, from recorded measurements: step sweeps, inner losses while training, mismatch by layer."""
+"""Figures over training seeds, from recorded measurements: step sweeps, and inner losses while training."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.publish import published
 from analysis.publish.ladder_plots import NAMES, over_seeds
 from analysis.publish.marks import mark_rows
-from analysis.publish.plots import MEASURES, METRICS, Rows
+from analysis.publish.plots import Rows
 from analysis.publish.style import DOUBLE_COLUMN, INK, look
 from analysis.publish.trained_steps import Curve, Optimum, optima
 from analysis.records import Record, select
@@ -25,33 +25,95 @@ SIDES = {"inner_loss_before": ":", "inner_loss_after": "-"}
 
 
 def sweeps(records: Sequence[Record], families: Sequence[Family] = tuple(Family)) -> tuple[Figure, Rows]:
-    """Draw inner loss and task metric against the inner steps at test time for variants trained with one step (Figure 1).
+    """Draw how inner loss and task metric change from one inner step to others, for variants trained with one (Figure 1).
 
-    Points are means over training seeds with their 95 % t-interval; one seed alone has none.
+    Changes are taken seed by seed; points are their means with a 95 % t-interval, which one seed does not have. Rows hold the
+    levels as well.
     """
     from matplotlib import pyplot as plt
 
-    figure, panels = plt.subplots(2, len(families), figsize=(DOUBLE_COLUMN, 3.9), sharex=True, squeeze=False)
+    figure, panels = plt.subplots(2, len(families), figsize=(DOUBLE_COLUMN, 4.1), sharex=True, squeeze=False)
     rows: Rows = []
     mine = select(records, question="inner steps")
     for (top, bottom), family in zip(panels.T, families, strict=True):
         of_family = select(mine, parameters={"family": family.value, "step_size": 1.0})
         metric = published.METRIC[family][0]
-        for variant in SWEPT:
+        for place, variant in enumerate(SWEPT):
             chosen = select(of_family, parameters={"variant": variant})
+            aside = _ASIDE * (place - (len(SWEPT) - 1) / 2)
             for axes, measured in ((top, "inner_loss_after"), (bottom, metric)):
                 where = {"family": family.title, "variant": NAMES[variant], "metric": measured}
-                found = _by(select(chosen, metric=measured), "inner_steps")
-                _with_intervals(axes, found, variant, {**where, "against": "inner steps"}, rows)
+                _changes(axes, select(chosen, metric=measured), look(variant).line(), aside, where, rows)
         top.set_title(family.title)
-        top.set_ylabel("inner loss\nafter the update")
-        bottom.set_ylabel(METRICS[metric])
+        top.set_ylabel("change of the inner loss\nafter the update")
+        bottom.set_ylabel(_CHANGES[metric])
         bottom.set_xlabel("inner steps at test time")
-        for axes, measured in ((top, "inner_loss_after"), (bottom, metric)):
+        for axes in (top, bottom):
             axes.axvline(1, color=INK, linewidth=0.6, linestyle=":")
-            _frame(axes, _seeds(rows, family, measured))
+            axes.axhline(0, color=INK, linewidth=0.6)
     _legend(figure, panels)
     return figure, rows
+
+
+_ASIDE = 0.2
+"""How far apart the variants stand beside a number of steps, so that no interval hides another."""
+_CHANGES = {
+    "perplexity": "change of perplexity\nin %",
+    "psnr": "change of PSNR\nin dB",
+    "top1": "change of accuracy\nin percentage points",
+}
+
+
+def _changes(
+    axes: Axes,
+    found: Sequence[Record],
+    style: dict[str, Any],
+    aside: float,
+    where: dict[str, Any],
+    rows: Rows,
+) -> None:
+    """Draw the changes of one variant against one step, seed by seed, and add a row for each number of steps."""
+    seeds: dict[Any, dict[int, float]] = {}
+    for record in found:
+        seeds.setdefault(record.seeds, {})[record.parameters["inner_steps"]] = record.value
+    start = len(rows)
+    for k in sorted({k for curve in seeds.values() for k in curve if 1 in curve}):
+        curves = [curve for curve in seeds.values() if 1 in curve and k in curve]
+        levels = [curve[k] for curve in curves]
+        moved = [_moved(where["metric"], curve[1], curve[k]) for curve in curves]
+        for name, values in (("", levels), ("change ", moved)):
+            mean, low, high = over_seeds(values)
+            ends = {f"{name}by seed": values, f"{name}mean": mean, f"{name}low": low, f"{name}high": high}
+            where = where | {"at": k} | ends
+        rows.append(where)
+    drawn = rows[start:]
+    if not drawn:
+        return
+    bars = [
+        [0.0 if math.isnan(row[end]) else abs(row[end] - row["change mean"]) for row in drawn]
+        for end in ("change low", "change high")
+    ]
+    style = style | {"label": where["variant"], "markersize": 3, "linewidth": 1, "elinewidth": 0.8}
+    places = [row["at"] + aside for row in drawn]
+    mark_rows(
+        axes.errorbar(places, [row["change mean"] for row in drawn], yerr=bars, **style), start, len(rows)
+    )
+    dots = [(row["at"] + aside, one) for row in drawn if row["at"] != 1 for one in row["change by seed"]]
+    axes.scatter(
+        [x for x, _ in dots], [y for _, y in dots], s=4, color=style["color"], linewidths=0, alpha=0.7
+    )
+    axes.set_xticks([row["at"] for row in drawn])
+    if max(abs(value) for row in drawn for value in row["change by seed"]) > _WIDE:
+        axes.set_yscale("symlog", linthresh=_WIDE / 10)
+
+
+_WIDE = 100.0
+"""Changes beyond this are drawn on a scale that is logarithmic away from zero, or the first steps would vanish."""
+
+
+def _moved(metric: str, before: float, after: float) -> float:
+    """Return a change of the perplexity in per cent, of anything else in its own unit."""
+    return 100 * (after / before - 1) if metric == "perplexity" else after - before
 
 
 def trained_steps(records: Sequence[Record]) -> tuple[Figure, Rows]:
@@ -107,7 +169,7 @@ def inner_losses(
 ) -> tuple[Figure, Rows]:
     """Draw the inner loss before and after the update while the outer loop trains, for descent and ascent (section 4.2).
 
-    One line a seed: dotted before the update, solid after it.
+    One line a seed: dotted before the update, solid after it; the loops of a layer added, where the record averages them.
     """
     from matplotlib import pyplot as plt
 
@@ -119,7 +181,9 @@ def inner_losses(
                 where = {"family": family.value, "variant": variant}
                 for record in select(records, question="retrained", metric=side, parameters=where):
                     history = record.extra["history"]
-                    points = list(zip(history["steps"], history["values"], strict=True))
+                    loops = max(1, len(record.trained_spec))
+                    values = [loops * value for value in history["values"]]
+                    points = list(zip(history["steps"], values, strict=True))
                     color, label = (
                         look(variant).color,
                         f"{_DIRECTIONS[variant]}, {side.split('_')[-1]} the update",
@@ -140,76 +204,6 @@ def inner_losses(
 
 
 _DIRECTIONS = {"baseline": "descent", "ascent": "ascent"}
-
-
-def mismatch(records: Sequence[Record], families: Sequence[Family] = tuple(Family)) -> tuple[Figure, Rows]:
-    """Draw the four mismatch measures of Q/K and V/O by layer, a row a family: means over seeds with their 95 % t-interval."""
-    from matplotlib import pyplot as plt
-
-    size = (DOUBLE_COLUMN, 0.4 + 1.5 * len(families))
-    figure, panels = plt.subplots(len(families), len(MEASURES), figsize=size, squeeze=False)
-    rows: Rows = []
-    mine = select(records, question="distribution mismatch", parameters={"variant": "baseline"})
-    for line, family in zip(panels, families, strict=True):
-        for axes, (metric, (label, none)) in zip(line, MEASURES.items(), strict=True):
-            for pair, name in (("Q/K", "q"), ("V/O", "v")):
-                where = {"family": family.value, "pair": pair}
-                found = _by(select(mine, metric=metric, parameters=where), "layer")
-                _with_intervals(
-                    axes, found, name, {"family": family.title, "variant": pair, "metric": label, "against": "layer"}, rows
-                )  # fmt: skip
-            axes.axhline(none, color=INK, linewidth=0.8, linestyle=":")
-            _frame(axes, [none, *_seeds(rows, family, label)])
-        line[0].set_ylabel(family.title)
-    for axes, (label, _) in zip(panels[0], MEASURES.values(), strict=True):
-        axes.set_title(label)
-    for axes in panels[-1]:
-        axes.set_xlabel("layer")
-    _legend(figure, panels)
-    return figure, rows
-
-
-def _by(records: Sequence[Record], parameter: str) -> dict[int, list[float]]:
-    """Return the values of all seeds by a parameter, in its order."""
-    found: dict[int, list[float]] = {}
-    for record in records:
-        found.setdefault(record.parameters[parameter], []).append(record.value)
-    return dict(sorted(found.items()))
-
-
-def _with_intervals(
-    axes: Axes, found: Mapping[int, Sequence[float]], name: str, where: Mapping[str, Any], rows: Rows
-) -> None:
-    """Draw means over seeds with their intervals, and add a row for each."""
-    if not found:
-        return
-    points = [over_seeds(values) for values in found.values()]
-    middle = [mean for mean, *_ in points]
-    bars = [
-        [0.0 if math.isnan(low) else mean - low for mean, low, _ in points],
-        [0.0 if math.isnan(high) else high - mean for mean, _, high in points],
-    ]
-    style = {**look(name).line(), "label": where["variant"], "markersize": 3}
-    drawn = axes.errorbar(list(found), middle, yerr=bars, linewidth=1, elinewidth=0.8, **style)
-    mark_rows(drawn, len(rows), len(rows) + len(points))
-    for place, values, (mean, low, high) in zip(found, found.values(), points, strict=True):
-        rows.append({**where, "at": place, "by seed": list(values), "mean": mean, "low": low, "high": high})
-    axes.set_xticks(list(found))
-    seeds = [(place, value) for place, values in found.items() if len(values) > 1 for value in values]
-    if seeds:
-        axes.scatter(*zip(*seeds, strict=True), s=4, color=style["color"], linewidths=0, alpha=0.7)
-
-
-def _seeds(rows: Rows, family: Family, metric: str) -> list[float]:
-    chosen = (row for row in rows if (row["family"], row["metric"]) == (family.title, metric))
-    return [value for row in chosen for value in row["by seed"]]
-
-
-def _frame(axes: Axes, values: Sequence[float]) -> None:
-    """Show the range of the seeds: the interval of two or three may reach far beyond what the quantity can be."""
-    if values:
-        room = 0.08 * (max(values) - min(values)) or 1.0
-        axes.set_ylim(min(values) - room, max(values) + room)
 
 
 def _legend(figure: Figure, panels: Any) -> None:

@@ -117,6 +117,49 @@ def ratios(records: Sequence[Record]) -> dict[str, Ratio]:
     return found
 
 
+def by_shape(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Return times by the shape of their layer in words, in the order measured."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        where = record.parameters
+        shape = f"{where['heads']} heads of {where['width']}, {where['tokens']:,} tokens in chunks of {where['chunk']:,}"
+        found.setdefault(shape, []).append(record)
+    return found
+
+
+def processor_table(live: Sequence[Record]) -> Any:
+    """Return the times of both forms on a processor and their ratio, a row for each shape and rung."""
+    rows = [
+        {
+            "shape": shape,
+            "rung": RUNG_NAMES[rung],
+            **{
+                f"{form}, fastest (ms)": f"{_both(times, rung)[form].extra['fastest_ms']:.2f}"
+                for form in FORMS
+            },
+            "times as fast in parallel form": str(found),
+            "largest error": f"{max(one.extra['errors']['outputs'] for one in _both(times, rung).values()):.1e}",
+        }
+        for shape, times in by_shape(live).items()
+        for rung, found in ratios(times).items()
+    ]
+    return as_table(rows, ("shape", "rung"))
+
+
+def _both(times: Sequence[Record], rung: str) -> dict[str, Record]:
+    return {r.parameters["form"]: r for r in select(times, parameters={"variant": rung})}
+
+
+def behind(records: Sequence[Record], other: str, factor: float) -> list[Record]:
+    """Return the forward times in parallel form that are less than `factor` times as fast as another implementation."""
+    pairs = [
+        (ours, rival(records, ours, other))
+        for ours in in_order(records, "forward")
+        if ours.parameters["form"] == "parallel"
+    ]
+    return [ours for ours, theirs in pairs if theirs is not None and ratio(theirs, ours).value < factor]
+
+
 def published_ratios() -> dict[str, float]:
     """Return the same ratios as the paper's Table 2 has them."""
     printed = {(r.parameters["variant"], r.parameters["form"]): r.value for r in published.table_2_speed()}
@@ -134,7 +177,7 @@ def training_steps(records: Iterable[Record]) -> dict[str, Record]:
 
 
 def speed_table(records: Sequence[Record]) -> Any:
-    """Return Table 2's speed columns as a table: ours, and apart from them the paper's, which are labelled published."""
+    """Return Table 2's speed columns as a table: ours, and apart from them the paper's, labelled published."""
     import pandas as pd
 
     times = kernel_times(records, **STANDARD)
@@ -150,8 +193,8 @@ def speed_table(records: Sequence[Record]) -> Any:
         row["ratio"] = f"{mine[rung.key].value:.2f}" if rung.key in mine else ""
         for form in FORMS:
             value = printed.get((rung.key, form))
-            row[f"{form}, paper"] = "" if value is None else f"{value:.2f}"
-        row["ratio, paper"] = f"{theirs[rung.key]:.1f}" if rung.key in theirs else ""
+            row[f"{form}, published"] = "" if value is None else f"{value:.2f}"
+        row["ratio, published"] = f"{theirs[rung.key]:.1f}" if rung.key in theirs else ""
         rows.append(row)
     return pd.DataFrame(rows).set_index("rung")
 
@@ -161,26 +204,23 @@ def comparison_table(records: Sequence[Record], passes: str = "forward") -> Any:
 
     None without any such time.
     """
-    return _table([_compared(records, found) for found in _in_order(records, passes)])
+    return as_table([_compared(records, found) for found in in_order(records, passes)])
 
 
-def error_table(records: Sequence[Record], passes: str = "forward") -> Any:
-    """Return the errors with which these times were taken, beside those of torch's mixed precision; None without any."""
-    return _table([_errors(found) for found in _in_order(records, passes)])
-
-
-def _in_order(records: Sequence[Record], passes: str) -> list[Record]:
+def in_order(records: Sequence[Record], passes: str) -> list[Record]:
+    """Return the kernels' times at the standard shape in the order of the ladder."""
     times = kernel_times(records, **STANDARD, passes=passes)
     found = (one_time(times, rung.key, form) for rung in RUNGS for form in FORMS)
     return [record for record in found if record is not None]
 
 
-def _table(rows: Sequence[dict[str, str]]) -> Any:
+def as_table(rows: Sequence[dict[str, str]], index: Sequence[str] = ("rung", "form")) -> Any:
+    """Return rows as a table without its empty columns; None without rows."""
     import pandas as pd
 
     if not rows:
         return None
-    table = pd.DataFrame(rows).set_index(["rung", "form"])
+    table = pd.DataFrame(rows).set_index(list(index))
     return table.loc[:, (table != "").any()]
 
 
@@ -200,24 +240,14 @@ def _compared(records: Sequence[Record], ours: Record) -> dict[str, str]:
     for name in OTHERS:
         other = rival(records, ours, name)
         row[f"{name} (ms)"] = "" if other is None else f"{other.value:.3f}"
-        row[f"times {name}"] = "" if other is None else str(ratio(other, ours))
+        row[f"times {name}"] = "" if other is None else f"{ratio(other, ours)}{_note(other)}"
     return row
 
 
-def _percent(error: float) -> str:
-    return f"{100 * error:.2g} %"
-
-
-def _errors(ours: Record) -> dict[str, str]:
-    found, plain = ours.extra["errors"], ours.extra["errors_of_plain"]
-    return {
-        "rung": RUNG_NAMES[ours.parameters["variant"]],
-        "form": ours.parameters["form"],
-        "first chunks": _percent(found["first outputs"]),
-        "largest": _percent(max(found.values())),
-        "first chunks, mixed precision": _percent(plain["first outputs"]),
-        "largest, mixed precision": _percent(max(plain.values())),
-    }
+def _note(other: Record) -> str:
+    """What another implementation computes otherwise, as its record says."""
+    note = other.extra.get("note")
+    return f" ({note})" if note else ""
 
 
 def first_call_table(records: Sequence[Record]) -> Any:

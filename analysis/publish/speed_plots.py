@@ -15,6 +15,7 @@ from analysis.publish.speed import (
     STANDARD,
     TRAINED,
     Ratio,
+    by_shape,
     kernel_times,
     one_time,
     published_ratios,
@@ -39,7 +40,7 @@ SWEPT = (("baseline", "recurrent"), ("v2", "recurrent"), ("v2", "parallel"), ("v
 def ladder(records: Sequence[Record], on_processor: Sequence[Record] = ()) -> tuple[Figure, Rows]:
     """Draw Table 2's speeds: million tokens per second by rung and form, and parallel over recurrent; published in grey.
 
-    on_processor: times of both forms on a processor, whose ratio is drawn beside the device's.
+    on_processor: times of both forms on a processor; the ratio at the first of its shapes is drawn beside the device's.
     """
     from matplotlib import pyplot as plt
 
@@ -59,10 +60,10 @@ def ladder(records: Sequence[Record], on_processor: Sequence[Record] = ()) -> tu
     where = times[0].device if times else ""
     sides = (
         (f"measured, {where}", "triton", ratios(times)),
-        ("measured, this processor", "Baseline", ratios(on_processor)),
+        ("measured, this processor", "Baseline", ratios(next(iter(by_shape(on_processor).values()), []))),
     )
-    for name, style, found in sides:
-        _ratios(right, found, rows, name, look(style).line())
+    for name, style, by_rung in sides:
+        _ratios(right, by_rung, rows, name, look(style).line())
     paper_ratios = {rung: Ratio(value, None, None) for rung, value in published_ratios().items()}
     _ratios(right, paper_ratios, rows, "published", look("published").line())
     right.axhline(1, color=INK, linewidth=0.6, linestyle=":")
@@ -188,26 +189,34 @@ def achieved(records: Sequence[Record]) -> tuple[Figure, Rows]:
 
 
 def training(records: Sequence[Record]) -> tuple[Figure, Rows]:
-    """Draw Figure 4: the time of a training step, and the loss of the retrained language models, baseline and Variant 2."""
+    """Draw Figure 4, baseline and Variant 2: the time of a training step, and the loss by steps and by the time they take."""
     from matplotlib import pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(DOUBLE_COLUMN, 2.6), width_ratios=(1, 2))
+    figure, (left, middle, right) = plt.subplots(
+        1, 3, figsize=(DOUBLE_COLUMN, 2.7), width_ratios=(0.8, 2, 2), layout="constrained"
+    )
+    right.sharey(middle)
     rows: Rows = []
     steps = training_steps(records)
     for place, variant in enumerate(TRAINED):
         if variant in steps:
             _step(left, place, steps[variant], rows)
     for record in trained(records):
-        _curve(right, record, rows)
+        _curve(middle, record, rows)
+        if record.parameters["variant"] in steps:
+            _curve(right, record, rows, steps[record.parameters["variant"]].value / 1e3)
     left.set_xticks(range(len(TRAINED)), [SHORT[variant] for variant in TRAINED])
     left.set_ylabel("ms per training step")
+    for axes in (left, right) if not steps else ():
+        axes.text(0.5, 0.5, "not measured yet", ha="center", va="center", transform=axes.transAxes)
     if not steps:
-        left.text(0.5, 0.5, "not measured yet", ha="center", va="center", transform=left.transAxes)
         left.set_yticks([])
-    right.set_xlabel("training steps")
-    right.set_ylabel("training loss")
-    if right.lines:
-        right.legend()
+    middle.set_xlabel("training steps")
+    right.set_xlabel("seconds of training")
+    middle.set_ylabel("training loss")
+    _logarithmic(middle)
+    if middle.lines:
+        figure.legend(*middle.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure, rows
 
 
@@ -236,15 +245,23 @@ def trained(records: Sequence[Record]) -> list[Record]:
     return chosen
 
 
-def _curve(axes: Axes, record: Record, rows: Rows) -> None:
-    """Draw one run; the first of a variant names it in the legend."""
+def _curve(axes: Axes, record: Record, rows: Rows, seconds: float | None = None) -> None:
+    """Draw one run by its steps, or by the time they take at so many seconds each; the first of a variant names it."""
     variant, curve = record.parameters["variant"], record.extra["curve"]
     name = f"{RUNG_NAMES[variant]}, {record.parameters['training_steps']} steps"
     is_first = name not in axes.get_legend_handles_labels()[1]
     style = look(variant).line() | {"label": name if is_first else None, "marker": "", "linewidth": 0.9}
-    (line,) = axes.plot(curve["steps"], curve["outer_loss"], **style)
-    mark_rows(line, len(rows), len(rows) + len(curve["steps"]))
+    places = [step * (1 if seconds is None else seconds) for step in curve["steps"]]
+    (line,) = axes.plot(places, curve["outer_loss"], **style)
+    mark_rows(line, len(rows), len(rows) + len(places))
+    against = "step" if seconds is None else "seconds"
     rows += [
-        {"quantity": "training loss", "variant": name, "seed": record.seeds[0], "step": step, "value": value}
-        for step, value in zip(curve["steps"], curve["outer_loss"], strict=True)
+        {
+            "quantity": "training loss",
+            "variant": name,
+            "seed": record.seeds[0],
+            against: place,
+            "value": value,
+        }
+        for place, value in zip(places, curve["outer_loss"], strict=True)
     ]

@@ -25,6 +25,8 @@ AGREEMENT = 1e-8
 """Largest relative error, in float64, up to which a backend's speed is worth telling."""
 SMALL = Case("baseline", "recurrent", tokens=2048, chunk=64, width=32, dtype="float32")
 """A layer of a small language model over many chunks."""
+BATCHED = Case("baseline", "recurrent", tokens=1024, chunk=64, width=64, heads=2, batch=8, dtype="float32")
+"""The layer of the shipped language models with eight sequences at once: the recurrent form has enough to do there as well."""
 
 
 def inputs_of(tensors: Tensors) -> Inputs:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analysis.probes.embedding import Embedding
-from analysis.publish import Caption, plots, save_figure, use_style
+from analysis.publish import Caption, mismatch_plots, plots, save_figure, use_style
 from analysis.publish.executed import Executed
 from analysis.publish.figures import csv_text
 from analysis.publish.fragments import render
@@ -65,7 +65,7 @@ def notebook():
         shown="What is shown.", model="run as trained.", measured="command probe steps; 2 samples."
     )
     drawn = {
-        "tsne": plots.embeddings({"layer 3": {"Q/K": embedding(), "V/O": embedding()}}),
+        "tsne": mismatch_plots.embeddings({"layer 3": {"Q/K": embedding(), "V/O": embedding()}}),
         "steps": plots.step_sweep({"vittt": sweep()}),
         "bare": bare(),
     }
@@ -236,7 +236,7 @@ def test_a_mark_drawn_often_has_a_short_id_in_the_page_and_coordinates_end_where
     assert all(f'id="{name}"' in body for name in used)
     shortened = _short_marks('<path id="fig-a-m1"/>' + '<use href="#fig-a-m1"/>' * 200)
     assert "fig-a-m1" not in shortened and len(set(re.findall(r"m[0-9a-f]{8}", shortened))) == 1
-    _, rows = plots.embeddings({"layer 0": {"Q/K": embedding(), "V/O": embedding()}})
+    _, rows = mismatch_plots.embeddings({"layer 0": {"Q/K": embedding(), "V/O": embedding()}})
     assert all(
         len(cell) < 8 for line in csv_text(rows, "x").splitlines()[1:] for cell in line.split(",")[-2:]
     )

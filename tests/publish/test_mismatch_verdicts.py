@@ -4,7 +4,7 @@ import pytest
 
 from analysis.publish import verdicts
 from analysis.publish.mismatch_verdicts import mismatched
-from analysis.spec import Family
+from analysis.spec import Family, InnerLoop
 from tests.publish.made_records import clouds
 
 decide = mismatched(Family.LACT_LM, "Q/K")
@@ -47,6 +47,36 @@ def test_an_accuracy_without_its_p_value_decides_nothing():
 def test_layers_are_counted_as_seeds_by_layers():
     assert "4 of 4 pairs of clouds (2 seeds × 2 layers)" in decide(clouds()).reason
     assert "2 of 2 pairs of clouds (2 layers)" in decide(clouds(seeds=(3,))).reason
+
+
+def both(conv=(0.99, 0.98), glu=(0.9, 0.8), seeds=(0, 1)):
+    """Clouds of a model with two inner loops, an accuracy a layer of each."""
+    trained = {"conv": InnerLoop(), "glu": InnerLoop()}
+    return [
+        row.edit(trained_spec=trained, run_spec=trained, parameters={**row.parameters, "loop": loop})
+        for loop, accuracy in (("conv", conv), ("glu", glu))
+        for row in clouds(accuracy, seeds=seeds)
+    ]
+
+
+def test_every_inner_loop_is_judged_and_named():
+    found = decide(both())
+    assert found.verdict == verdicts.REPRODUCED
+    assert "accuracy 0.98 to 0.99 (loop conv), 0.80 to 0.90 (loop glu); MMD" in found.measured
+    assert "8 of 8 pairs of clouds (2 seeds × 2 layers × 2 loops: conv and glu)" in found.reason
+    assert decide(both(glu=(0.9, 0.6))).verdict == verdicts.OPEN
+    assert decide(both((0.6, 0.6), (0.6, 0.6))).verdict == verdicts.FAILED
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_loop_that_was_trained_and_not_measured_leaves_the_claim_open(seed):
+    rows = [row for row in both() if row.parameters["loop"] == "conv" or row.seeds != (seed,)]
+    found = decide(rows)
+    assert found.verdict == verdicts.MISSING and "glu" in found.reason and "conv" not in found.reason
+
+
+def test_one_value_is_no_range():
+    assert "accuracy 1.00; MMD" in decide(clouds((0.998, 0.999))).measured
 
 
 def test_an_accuracy_near_the_floor_shows_its_side():

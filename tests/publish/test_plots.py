@@ -9,8 +9,8 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from analysis.probes.embedding import embed
 from analysis.publish import ladder_plots, plots, published, use_style
+from analysis.spec import Family
 from tests.sample_records import make
 
 FAMILIES = ("lact_lm", "vittt")
@@ -34,22 +34,6 @@ def record(metric, value, where, **others):
     )
 
 
-def layers(flat_at):
-    rng = np.random.default_rng(0)
-    found = {}
-    for layer in range(3):
-        keys = np.ones((30, 4)) if layer in flat_at else rng.normal(size=(30, 4))
-        pair = embed({"q": rng.normal(size=(30, 4)), "k": keys})
-        values = embed({"v": rng.normal(size=(30, 4)), "o": rng.normal(size=(30, 4))})
-        found[f"layer {layer}"] = {"Q/K": pair, "V/O": values}
-    return found
-
-
-def legends(figure):
-    drawn = [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend())]
-    return {text.get_text() for legend in drawn for text in legend.get_texts()}
-
-
 def points_with_rows(figure):
     """Every point that says what it is under the mouse: the row it names, and the coordinates it is drawn at."""
     found = {}
@@ -59,20 +43,6 @@ def points_with_rows(figure):
         assert len(drawn) == stop - start, artist.get_gid()
         found |= dict(zip(range(start, stop), drawn.tolist(), strict=True))
     return [found[row] for row in range(len(found))]
-
-
-@pytest.mark.parametrize("flat_at", [(), (0,), (2,), (0, 1)])
-def test_a_layer_without_a_picture_keeps_its_panel_and_says_why(flat_at):
-    found = layers(flat_at)
-    figure, rows = plots.embeddings(found)
-    assert len(figure.axes) == 2 * len(found)
-    silent = [axes for axes in figure.axes if not axes.collections]
-    assert len(silent) == len(flat_at)
-    assert all("all points coincide" in axes.texts[0].get_text() for axes in silent)
-    assert {row["layer"] for row in rows if row["pair"] == "Q/K"} == {
-        f"layer {layer}" for layer in range(3) if layer not in flat_at
-    }
-    assert {"Q", "K", "V", "O"} <= legends(figure)
 
 
 def test_sweeps_and_arms_have_a_panel_for_every_family():
@@ -110,8 +80,29 @@ def test_a_run_that_diverged_stands_in_the_table():
         parameters={**where, "arm": "ascent"},
         extra={"per_example": [1.0, float("nan")]},
     )
-    _, rows = plots.arms({"vittt": [before, after]})
+    figure, rows = plots.arms({"vittt": [before, after]})
     assert np.isnan(rows[1]["change"])
+    assert [text.get_text() for text in figure.axes[0].texts] == [" diverged"], "a gap in the figure says why"
+
+
+@pytest.mark.parametrize("moved", [0.1, 5.0])
+def test_arms_are_drawn_at_their_paired_change_or_as_ratios_where_far_apart(moved):
+    each = [1.0, 2.0, 3.0]
+    records = [
+        record(
+            "perplexity",
+            10.0,
+            {"family": "lact_lm", "arm": arm},
+            extra={"per_example": [x + by for x in each]},
+        )
+        for arm, by in (("as trained", 0.0), ("ascent", moved))
+    ]
+    figure, rows = plots.arms({"lact_lm": records})
+    far = moved > np.log(plots.SPREAD)
+    expected = [np.exp(by) if far else 100 * np.expm1(by) for by in (0.0, moved)]
+    assert np.allclose(points_with_rows(figure), [[x, place] for place, x in enumerate(expected)])
+    assert figure.axes[0].get_xscale() == ("log" if far else "linear")
+    assert rows[1]["change low"] == pytest.approx(rows[1]["change high"]), "paired: the examples move alike"
 
 
 def test_measures_and_costs_are_drawn():
@@ -123,6 +114,16 @@ def test_measures_and_costs_are_drawn():
     ]
     figure, rows = plots.mismatch_by_layer(found)
     assert len(figure.axes) == len(plots.MEASURES) and len(rows) == len(found)
+    assert points_with_rows(figure) == [[row["layer"], row["value"]] for row in rows]
+    both = [
+        record(row.metric, row.value + 10 * (loop == "glu"), {**row.parameters, "loop": loop})
+        for loop in ("glu", "conv")
+        for row in found
+    ]
+    figure, rows = plots.mismatch_by_layer(both)
+    assert len(figure.axes) == 2 * len(plots.MEASURES) and len(rows) == 2 * len(found)
+    assert [axes.get_ylabel() for axes in figure.axes[:: len(plots.MEASURES)]] == ["loop conv", "loop glu"]
+    assert all((row["value"] > 10) == (row["loop"] == "glu") for row in rows)
     assert points_with_rows(figure) == [[row["layer"], row["value"]] for row in rows]
     figure, rows = plots.costs({"one": [1.0, 2.0], "two": [2.0, 8.0]}, [16, 32], "time (ms)")
     assert len(rows) == 4 and len(figure.axes[0].lines) == 2
@@ -145,17 +146,94 @@ def test_the_points_of_the_ladder_are_the_variants_that_were_trained():
     assert points_with_rows(figure) == [[place, row["mean"]] for place, row in enumerate(points)]
 
 
-def test_perplexity_by_position_names_every_point():
-    def curve(variant, loss):
-        where = {"family": "lact_lm", "variant": variant, "training_steps": 10}
-        curves = {"by_position": [loss] * 128}
-        return make(question="evaluation", metric="loss", value=loss, parameters=where, extra=curves)
+@pytest.mark.parametrize(("frozen", "told"), [(50.0, "downarrow"), (77.0, None), (200.0, "uparrow")])
+def test_a_model_without_updates_far_off_is_told_at_the_edge_and_does_not_squash_the_rungs(frozen, told):
+    records = [retrained("baseline", seed, 80.0 + seed) for seed in range(3)] + [
+        retrained("frozen", 0, frozen)
+    ]
+    rows = ladder_plots.quality_rows(records, ["baseline"], published.table_2())
+    figure, _ = ladder_plots.ladder(records, rows)
+    axes = figure.axes[[family.value for family in Family].index("vittt")]
+    texts = [text.get_text() for text in axes.texts]
+    low, high = axes.get_ylim()
+    if told is None:
+        assert texts == [] and low < frozen < high
+    else:
+        assert len(texts) == 1 and told in texts[0] and f"{frozen:.1f}" in texts[0]
+        assert not low < frozen < high and low < 80.0 and high > 82.0
 
-    figure, rows = ladder_plots.by_position(
-        [curve("baseline", 1.0), curve("v1", 2.0)], ["baseline", "v1", "v2"]
+
+def curve(variant, seed, losses, steps=10, data="text"):
+    where = {"family": "lact_lm", "variant": variant, "training_steps": steps}
+    curves = {"by_position": [loss for loss in losses for _ in range(64)]}
+    return make(
+        question="evaluation",
+        metric="loss",
+        value=1.0,
+        seeds=(seed,),
+        parameters=where,
+        extra=curves,
+        data=data,
     )
-    assert points_with_rows(figure) == [[row["position"], row["perplexity"]] for row in rows]
-    assert {row["variant"] for row in rows} == {"Baseline", "Variant 1"} and len(rows) == 4
+
+
+ZIGZAG = (3.0, 1.0, 2.5, 0.5)
+
+
+def curves_with_a_rung(rise=0.1):
+    """Three seeds of a baseline whose loss goes up and down, and a rung that is worse by more and more."""
+    base = [curve("baseline", seed, [loss + seed for loss in ZIGZAG]) for seed in range(3)]
+    worse = [loss + rise * place for place, loss in enumerate(ZIGZAG)]
+    return base + [curve("v1", seed, [loss + seed for loss in worse]) for seed in range(3)]
+
+
+def test_perplexity_by_position_names_every_point_and_what_is_hard_for_both_cancels():
+    records = [*curves_with_a_rung(), curve("full_attention", 0, ZIGZAG)]
+    figure, rows = ladder_plots.by_position(records, 64)
+    assert points_with_rows(figure) == [[row["position"], row["mean"]] for row in rows]
+    change = [row for row in rows if row["quantity"] == "change in %"]
+    assert {row["variant"] for row in change} == {"Variant 1"} and {row["seeds"] for row in change} == {3}
+    assert [row["position"] for row in change] == [32, 96, 160, 224]
+    for place, row in enumerate(change):
+        assert row["mean"] == pytest.approx(100 * math.expm1(0.1 * place))
+        assert row["low"] == pytest.approx(row["mean"]) and row["high"] == pytest.approx(row["mean"])
+    own = [row["mean"] for row in rows if (row["variant"], row["quantity"]) == ("Baseline", "perplexity")]
+    assert own == pytest.approx([math.exp(loss + 1) for loss in ZIGZAG])
+    assert {"Baseline", "Variant 1", "Full attention (one seed)"} == {
+        text.get_text() for part in figure.subfigs for legend in part.legends for text in legend.get_texts()
+    }
+
+
+def test_a_pair_needs_the_same_seed_text_and_schedule():
+    records = curves_with_a_rung()
+    whole = ladder_plots.changes(records, "v1", 64)
+    strangers = [
+        curve("v1", 7, ZIGZAG),
+        curve("v1", 0, ZIGZAG, data="other"),
+        curve("v1", 1, ZIGZAG, steps=5),
+    ]
+    assert ladder_plots.changes([*records, *strangers], "v1", 64) == whole
+    swapped = [row if row.seeds != (2,) else row.edit(seeds=(1,)) for row in records if row.seeds != (1,)]
+    assert len(ladder_plots.position_records(swapped, "v1")) == 2
+    odd = [row for row in records if row.parameters["variant"] != "v1"] + [curve("v1", 1, ZIGZAG)]
+    assert ladder_plots.changes(odd, "v1", 64)[0][1] == pytest.approx(100 * math.expm1(-1.0)), (
+        "seed 1, not their mean"
+    )
+
+
+def test_one_seed_has_a_change_by_position_without_a_band():
+    records = [curve("baseline", 0, ZIGZAG), curve("v1", 0, ZIGZAG)]
+    _, rows = ladder_plots.by_position(records, 64)
+    assert all(
+        math.isnan(row["low"]) and row["mean"] == 0 for row in rows if row["quantity"] == "change in %"
+    )
+
+
+def test_changes_by_quarter_are_those_of_its_windows():
+    records = curves_with_a_rung()
+    assert ladder_plots.quarters(records, "v1") == ladder_plots.changes(records, "v1", 64)
+    assert len(ladder_plots.quarters(records, "v1")) == 4
+    assert ladder_plots.quarters(records, "v2") == [] and ladder_plots.by_position([])[1] == []
 
 
 def test_one_seed_has_a_difference_to_the_baseline_without_an_interval():
@@ -169,16 +247,3 @@ def test_one_seed_has_a_difference_to_the_baseline_without_an_interval():
 def test_perplexity_is_named_and_other_metrics_carry_their_unit():
     assert published.quantity("perplexity", 12.456, "per token") == "perplexity 12.46"
     assert published.quantity("psnr", 23.4, "dB") == "23.40 dB"
-
-
-def test_a_gain_compares_the_ends_of_the_sequence():
-    rows = [
-        {"variant": name, "perplexity": value}
-        for name, values in (
-            ("Baseline", [9.0, 8.0, 7.0, 6.0]),
-            ("Fast weights frozen", [10.0, 10.0, 10.0, 10.0]),
-        )
-        for value in values
-    ]
-    assert ladder_plots.gains(rows, "Fast weights frozen", "Baseline") == (1.0, 4.0)
-    assert ladder_plots.gains(rows, "Fast weights frozen", "Variant 1") is None

@@ -65,15 +65,15 @@ def test_times_are_of_one_device_and_of_the_kernels(records):
 def test_the_table_keeps_measured_and_published_apart(records):
     table = speed.speed_table(records)
     assert table.loc["Variant\u00a02", "parallel"] == "43.69"
-    assert table.loc["Variant\u00a02", "parallel, paper"] == "30.18"
+    assert table.loc["Variant\u00a02", "parallel, published"] == "30.18"
     assert table.loc["Variant\u00a02", "ratio"] == "4.00"
     assert table.loc["Baseline", "parallel"] == "no such form"
-    assert table.loc["Baseline", "recurrent, paper"] == "4.30"
+    assert table.loc["Baseline", "recurrent, published"] == "4.30"
 
 
 def test_without_records_the_table_says_so_and_shows_no_number_of_ours():
     table = speed.speed_table([])
-    mine = [cell for name in table if not name.endswith("paper") for cell in table[name]]
+    mine = [cell for name in table if not name.endswith("published") for cell in table[name]]
     assert set(mine) == {"not measured yet", "no such form", ""}
     assert speed.comparison_table([]) is None
     assert speed.comparison_table([], "training") is None
@@ -88,9 +88,6 @@ def test_comparisons_are_ratios_to_the_same_case(records):
     both = speed.comparison_table(records, "training")
     assert list(both.index) == [("Baseline", "recurrent"), ("Variant\u00a02", "parallel")]
     assert "floor (ms)" not in both
-    errors = speed.error_table(records)
-    assert errors.loc[("Baseline", "recurrent"), "largest"] == "0.1 %"
-    assert speed.error_table([]) is None
     first = speed.first_call_table(records)
     assert first.loc[("Variant\u00a02", "parallel"), "empty cache (s)"] == "6.00"
 
@@ -123,9 +120,69 @@ def test_figures_without_times_are_empty_or_say_so(tmp_path):
     assert speed_plots.achieved([])[1] == []
     figure, rows = speed_plots.training([])
     assert rows == []
-    assert [text.get_text() for text in figure.axes[0].texts] == ["not measured yet"]
+    for axes in (figure.axes[0], figure.axes[2]):
+        assert [text.get_text() for text in axes.texts] == ["not measured yet"]
     _, rows = speed_plots.ladder([])
     assert rows and all("published" in row["series"] for row in rows)
+
+
+def retrained_record(variant, seed=0):
+    return Record(
+        question="retrained",
+        metric="perplexity",
+        value=10.0,
+        seeds=(seed,),
+        parameters={"family": "lact_lm", "variant": variant, "training_steps": 100},
+        extra={"curve": {"steps": [50.0, 100.0], "outer_loss": [3.0, 2.0]}},
+    )
+
+
+def test_a_loss_is_drawn_by_steps_and_by_the_time_that_the_steps_take():
+    runs = [retrained_record("baseline"), retrained_record("v2")]
+    steps = [step_record("baseline", 20.0), step_record("v2", 10.0)]
+    figure, rows = speed_plots.training([*steps, *runs])
+    ends = [[line.get_xdata()[-1] for line in axes.lines] for axes in figure.axes[1:]]
+    assert ends == [[100.0, 100.0], [2.0, 1.0]], "Variant 2 is there in half the time"
+    assert [row["seconds"] for row in rows if "seconds" in row] == [1.0, 2.0, 0.5, 1.0]
+    assert [row["step"] for row in rows if "step" in row] == [50.0, 100.0] * 2
+    figure, rows = speed_plots.training(runs)
+    assert not figure.axes[2].lines and len(rows) == 4, "without times of a step there is no time to draw"
+
+
+def test_what_another_implementation_computes_otherwise_stands_beside_its_ratio(records):
+    (ours,) = speed.kernel_times(records, **speed.STANDARD, variant="v6", form="parallel")
+    other = ours.edit(
+        parameters={**ours.parameters, "implementation": "flash-linear-attention"},
+        extra={**ours.extra, "samples": [3 * x for x in ours.extra["samples"]], "note": "causal by token"},
+    )
+    shown = speed.comparison_table([*records, other]).loc[("Variant\u00a06", "parallel")]
+    assert shown["times flash-linear-attention"] == "3.00 [3.00, 3.00] (causal by token)"
+    assert "(" not in shown["times torch.compile"]
+
+
+def test_those_that_miss_a_goal_are_the_slow_parallel_forms(records):
+    assert speed.behind(records, "torch.compile", 3.1) == speed.kernel_times(
+        records, **speed.STANDARD, form="parallel"
+    )
+    assert speed.behind(records, "torch.compile", 2.9) == []
+    assert speed.behind([], "torch.compile", 3.1) == []
+
+
+def test_times_on_a_processor_have_a_row_for_every_shape_and_rung(records):
+    times = [
+        r.edit(extra={**r.extra, "fastest_ms": 1.0, "errors": {"outputs": 1e-12}})
+        for tokens in (32768, 8192)
+        for r in speed.kernel_times(records, **{**speed.STANDARD, "tokens": tokens})
+        if r.parameters["variant"] in ("v2", "v6")
+    ]
+    table = speed.processor_table(times)
+    shape = "4 heads of 384, 8,192 tokens in chunks of 2,048"
+    assert len(table) == 3, "the shorter one has both forms of Variant 2 alone"
+    assert table.loc[(shape, "Variant\u00a02"), "largest error"] == "1.0e-12"
+    assert table.loc[(shape, "Variant\u00a02"), "times as fast in parallel form"].startswith("4.00")
+    _, rows = speed_plots.ladder([], times)
+    assert sum(row["series"] == "measured, this processor" for row in rows) == 2, "the first shape alone"
+    assert speed.processor_table([]) is None
 
 
 def test_the_parallel_claim_turns_with_the_times(records):
