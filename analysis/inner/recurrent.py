@@ -63,7 +63,8 @@ def update_and_size(
         taken = _steps(spec, state, inputs, dtype)
         size = size + joint_norm([step for step, _ in taken.values()])
         state = _advance(spec, state, taken)
-    return state, size / start.clamp_min(torch.finfo(start.dtype).tiny)
+    # weights that start at zero have no size to compare with: infinite, as in the parallel form
+    return state, size / start
 
 
 def joint_norm(tensors: list[Tensor]) -> Float[Tensor, "B H"]:

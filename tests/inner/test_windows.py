@@ -96,3 +96,14 @@ def test_auto_leaves_an_affine_scan_to_devices_with_units_to_spare():
     found = run(spec, inputs, weights)
     assert found.backend == "recurrent"
     assert worst(run(spec, inputs, weights, "parallel"), found) < 1e-10
+
+
+def test_an_update_of_weights_that_start_at_zero_has_no_size_in_either_form():
+    spec = RUNGS["v6"].edit(tail=Tail.UPDATE)
+    inputs, weights = draw(spec, tokens=TOKENS)
+    zero = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+    sizes = [
+        run(spec, inputs, zero, name, measure=True).trace.update_norm for name in ("recurrent", "parallel")
+    ]
+    assert all(size[..., 0].isinf().all() and size[..., 1:].isfinite().all() for size in sizes)
+    assert torch.allclose(sizes[0][..., 1:], sizes[1][..., 1:], rtol=1e-9)
