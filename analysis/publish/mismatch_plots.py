@@ -29,6 +29,16 @@ ASIDE = 0.06
 """How far a pair stands beside its layer, so that no interval hides another."""
 
 
+MOST_POINTS = 12_000
+"""Points of one figure: each is an element of its own in the page, so more are thinned out evenly."""
+
+
+def thinning(layers: Mapping[str, Mapping[str, Any]]) -> int:
+    """Return that one point in so many is drawn: 1 for all, more where a figure would have more than `MOST_POINTS`."""
+    clouds = [points for pairs in layers.values() for one in pairs.values() for points in one.points.values()]
+    return max(1, math.ceil(sum(map(len, clouds)) / MOST_POINTS))
+
+
 def embeddings(layers: Mapping[str, Mapping[str, Any]]) -> tuple[Figure, Rows]:
     """Draw the t-SNE of every layer, a row a pair: Q with K, V with O; a skipped panel shows its reason (Figure 2).
 
@@ -36,7 +46,7 @@ def embeddings(layers: Mapping[str, Mapping[str, Any]]) -> tuple[Figure, Rows]:
     """
     from matplotlib import pyplot as plt
 
-    named = list(dict.fromkeys(pair for pairs in layers.values() for pair in pairs))
+    named, step = list(dict.fromkeys(pair for pairs in layers.values() for pair in pairs)), thinning(layers)
     side = DOUBLE_COLUMN / max(len(layers), 3) * 0.95
     figure, panels = plt.subplots(
         len(named), len(layers), figsize=(DOUBLE_COLUMN, len(named) * side), squeeze=False
@@ -53,8 +63,8 @@ def embeddings(layers: Mapping[str, Mapping[str, Any]]) -> tuple[Figure, Rows]:
                 axes.text(
                     0.5, 0.5, embedding.skipped, ha="center", va="center", wrap=True, transform=axes.transAxes
                 )
-            for name, points in embedding.points.items():
-                style = look(name)
+            for name, every in embedding.points.items():
+                points, style = every[::step], look(name)
                 drawn = axes.scatter(
                     *points.T,
                     s=3,
@@ -65,19 +75,19 @@ def embeddings(layers: Mapping[str, Mapping[str, Any]]) -> tuple[Figure, Rows]:
                     label=name.upper(),
                 )
                 mark_rows(drawn, len(rows), len(rows) + len(points))
-                rows += _embedded(embedding, points, {"layer": layer, "pair": pair, "cloud": name})
+                rows += _embedded(embedding, points, step, {"layer": layer, "pair": pair, "cloud": name})
         panels[0, column].set_title(layer)
     _legend(figure, panels, markerscale=3, handletextpad=0.1)
     return figure, rows
 
 
-def _embedded(embedding: Any, points: Any, named: dict[str, Any]) -> Rows:
+def _embedded(embedding: Any, points: Any, step: int, named: dict[str, Any]) -> Rows:
     """Rows of a cloud: where each point lies and, when the embedding knows, which example, head and token it is."""
     places = getattr(embedding, "places", None)
     known = (
         [{}] * len(points)
         if places is None
-        else [dict(zip(("example", "head", "token"), p, strict=True)) for p in places]
+        else [dict(zip(("example", "head", "token"), p, strict=True)) for p in places[::step]]
     )
     return [
         named | place | {"x": x, "y": y}

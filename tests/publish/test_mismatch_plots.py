@@ -149,3 +149,15 @@ def test_a_caption_names_the_loops_where_there_are_several():
 
 def test_without_records_there_is_an_empty_figure():
     assert mismatch_plots.over_training_seeds([])[1] == []
+
+
+def test_a_figure_of_too_many_points_is_thinned_evenly_and_keeps_their_places(monkeypatch):
+    found = layers(())
+    _, every = mismatch_plots.embeddings(found)
+    assert mismatch_plots.thinning(found) == 1
+    monkeypatch.setattr(mismatch_plots, "MOST_POINTS", len(every) // 2)
+    assert mismatch_plots.thinning(found) == 2
+    _, some = mismatch_plots.embeddings(found)
+    where = [(row["layer"], row["pair"], row["cloud"]) for row in every]
+    firsts = [row for at, row in enumerate(every) if (at - where.index(where[at])) % 2 == 0]
+    assert some == firsts and len(some) <= len(every) // 2
