@@ -6,7 +6,7 @@ The theorems of sections 5 and 6 are claims of their own kind, see `analysis.the
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -206,7 +206,9 @@ class ClaimTable:
     def _repr_html_(self) -> str:
         """Lay the claims out with one column a family, so that a statement is read once and compared across models."""
         families = list(dict.fromkeys(claim.family for claim, _ in self.decided))
-        statements = dict.fromkeys((claim.section, claim.statement) for claim, _ in self.decided)
+        statements = sorted(
+            dict.fromkeys((claim.section, claim.statement) for claim, _ in self.decided), key=lambda x: x[0]
+        )
         cells = {(claim.statement, claim.family): (claim, verdict) for claim, verdict in self.decided}
         head = "".join(
             f"<th scope='col'>{name}</th>" for name in ("section", "claim", *(f.title for f in families))
@@ -219,7 +221,20 @@ class ClaimTable:
             + "</tr>"
             for section, statement in statements
         ]
-        return f"<table class='claims'><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        table = f"<table class='claims'><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        return table + self._reasons(statements, notes)
+
+    def _reasons(self, statements: Sequence[tuple[str, str]], notes: Mapping[str, str]) -> str:
+        """All reasons below the table, for paper alone: in its narrow columns they would fill pages."""
+        told = []
+        for section, statement in statements:
+            about = [(c, v) for c, v in self.decided if (c.section, c.statement) == (section, statement)]
+            parts = [f"<i>{c.family.title}</i>: {_sentence(v.reason)}" for c, v in about if v.reason]
+            if note := notes.get(statement):
+                parts.append(f"<i>What it does not show</i>: {_sentence(note)}")
+            if parts:
+                told.append(f"<p><b>{section}, {html.escape(statement)}.</b> {' '.join(parts)}</p>")
+        return f"<div class='reasons' hidden>{''.join(told)}</div>" if told else ""
 
     def _cell(self, entry: tuple[Claim, Verdict] | None) -> str:
         """One verdict: mark and word, what was measured here, apart from it what the paper printed, and the reason folded."""

@@ -6,7 +6,6 @@ within an interval: evaluation sets of different sizes begin with the same windo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,7 +91,7 @@ def pairs(measured: Iterable[Record], records: Sequence[Record]) -> list[Pair]:
 
 
 def table(found: Sequence[Pair]) -> Any:
-    """Return recorded and measured values side by side, with what the shared examples differ by."""
+    """Return recorded and measured values side by side, and whether they agree: by example, or by the interval alone."""
     import pandas as pd
 
     cells = [
@@ -100,9 +99,7 @@ def table(found: Sequence[Pair]) -> Any:
             "model": pair.name,
             "recorded after training": _recorded(pair),
             "measured again": _measured(pair.measured),
-            "recorded, same examples": _shared(pair),
-            "differ by": pair.apart if pair.each else "",
-            "agree": {True: "yes", False: "no", None: ""}[pair.agree],
+            "agree": _agreement(pair),
         }
         for pair in found
     ]
@@ -163,10 +160,8 @@ def _measured(row: Record) -> str:
     return f"{row.value:.2f}{interval} ({row.samples})"
 
 
-def _shared(pair: Pair) -> str:
-    if not pair.each:
-        return "not recorded by example"
-    mean = sum(one for one, _ in pair.each) / len(pair.each)
-    metric = pair.measured.metric
-    value = math.exp(mean) if metric == "perplexity" else 100 * mean if metric == "top1" else mean
-    return f"{value:.2f} ({len(pair.each)})"
+def _agreement(pair: Pair) -> str:
+    if pair.agree is None:
+        return "no record"
+    how = f"differ by {pair.apart}" if pair.each else "by the interval alone"
+    return f"{'yes' if pair.agree else 'no'}: {how}"

@@ -60,7 +60,7 @@ def test_a_gap_has_no_source():
 def test_a_note_stands_once_beside_its_statement():
     asked = [claim for claim in CLAIMS if claim.key.startswith("steps-")]
     noted = [(claim, Verdict(verdicts.OPEN, "+1", "because", 1, note="mind the control")) for claim in asked]
-    assert ClaimTable(noted)._repr_html_().count("Mind the control.") == 1
+    assert ClaimTable(noted)._repr_html_().partition("</table>")[0].count("Mind the control.") == 1
     assert (
         "Mind"
         not in ClaimTable([(c, Verdict(verdicts.OPEN, "+1", "because", 1)) for c in asked])._repr_html_()
@@ -72,3 +72,13 @@ def test_one_seed_is_shown_and_not_called_unmeasured():
     rows = [*KNOWN, *trained("v6", (12.8,)), *made_clouds()]
     text = ClaimTable([(claim, claim.decide(rows)) for claim in asked])._repr_html_()
     assert "+2.80 perplexity" in text and "inconclusive" in text and "not measured" not in text
+
+
+def test_paper_gets_the_reasons_below_the_table_once_and_a_screen_in_the_cells():
+    reasons = [
+        Verdict(verdicts.OPEN, "1", f"because of {n}", 2, note="not everything" * (n == 0)) for n in (0, 1)
+    ]
+    shown = ClaimTable(list(zip(CLAIMS[:2], reasons, strict=True)))._repr_html_()
+    table, _, below = shown.partition("<div class='reasons' hidden>")
+    for each in ("Because of 0.", "Because of 1.", "Not everything."):
+        assert table.count(each) == below.count(each) == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
@@ -40,8 +38,9 @@ def test_shared_examples_are_compared_one_by_one():
     pair = compared(record("evaluation", NLL[:2]), record("evaluation", NLL), record("retrained", value=10.5))
     assert pair.each == [(2.0, 2.0), (2.5, 2.5)] and pair.largest == 0 and pair.agree and pair.within
     (row,) = remeasured.table([pair]).reset_index().to_dict("records")
-    assert row["model"] == "LaCT-LM, Gradient ascent" and row["agree"] == "yes"
-    assert row["recorded, same examples"] == f"{math.exp(2.25):.2f} (2)", "the part that both sides share"
+    assert (
+        row["model"] == "LaCT-LM, Gradient ascent" and row["agree"] == "yes: differ by nothing in 2 windows"
+    )
     assert row["recorded after training"] == "perplexity 10.50 (512 windows)"
     said = remeasured.sentence([pair])
     assert "agree example by example to the last recorded digit: 2 shared examples" in said
@@ -76,7 +75,9 @@ def test_without_examples_the_interval_decides_and_without_records_nothing_does(
     assert "lies within it" in remeasured.sentence([inside])
     assert "lies **outside** it" in remeasured.sentence([outside])
     assert remeasured.sentence([alone]) == "Nothing is recorded for LaCT-LM, Gradient ascent."
-    assert list(remeasured.table([inside, outside, alone])["agree"]) == ["yes", "no", ""]
+    assert list(remeasured.table([inside, outside, alone])["agree"]) == [
+        "yes: by the interval alone", "no: by the interval alone", "no record",
+    ]  # fmt: skip
     assert "outside the interval" in remeasured.table([outside])["recorded after training"].iloc[0]
 
 
