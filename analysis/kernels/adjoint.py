@@ -68,8 +68,8 @@ def place(made: Tensor, into: Tensor, *, adds: bool) -> None:
     into = into.unflatten(1, (chunks, -1))
     if adds:
         into.add_(made)
-    elif made.dtype == into.dtype and wide(made).dtype == wide(into).dtype:
-        wide(into).copy_(wide(made))
+    elif made.dtype == into.dtype and (source := wide(made)).dtype == (target := wide(into)).dtype:
+        target.copy_(source)
     else:
         into.copy_(made)
 

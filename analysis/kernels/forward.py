@@ -157,9 +157,7 @@ def runner(plan: Plan, operands: Operands, *, is_parallel: bool, keeps_states: b
         # buffers made in inference mode could not be written outside of it
         with torch.inference_mode(False):
             made = Runner(plan, sign, is_parallel=is_parallel, limit=limit, keeps_states=keeps_states)
-        _RUNNERS[key] = made
-        while len(_RUNNERS) > MOST_RUNNERS:
-            _RUNNERS.popitem(last=False)
+        replay.remember(_RUNNERS, key, made, MOST_RUNNERS)
     _RUNNERS.move_to_end(key)
     return _RUNNERS[key]
 

@@ -39,8 +39,8 @@ class Layer:
         *,
         is_parallel: bool,
         limit: int,
-        shares: int = 1,
-        keeps_states: bool = False,
+        shares: int,
+        keeps_states: bool,
     ) -> None:
         self.plan, self.sign, self.table, self.is_parallel = plan, sign, table, is_parallel
         chunks = chunks_of(plan, sign.update_tokens)

@@ -84,16 +84,17 @@ def replayed(key: tuple[object, ...], walk: Pass, tensors: Sequence[Tensor]) -> 
     key = (*key, device, stream, shapes, torch.get_float32_matmul_precision())
     if key not in _REPLAYS:
         if key not in _SEEN:
-            _remember(_SEEN, key, None, MOST_SEEN)
+            remember(_SEEN, key, None, MOST_SEEN)
             return walk(tensors)[0]
         made = Replay()
         made.capture(walk, tensors)
-        _remember(_REPLAYS, key, made, MOST_GRAPHS)
+        remember(_REPLAYS, key, made, MOST_GRAPHS)
     _REPLAYS.move_to_end(key)
     return _REPLAYS[key](tensors)
 
 
-def _remember(kept: OrderedDict[tuple[object, ...], T], key: tuple[object, ...], value: T, most: int) -> None:
+def remember(kept: OrderedDict[tuple[object, ...], T], key: tuple[object, ...], value: T, most: int) -> None:
+    """Keep a value as the most recent one; the least recent ones beyond `most` are dropped."""
     kept[key] = value
     while len(kept) > most:
         kept.popitem(last=False)

@@ -74,8 +74,8 @@ class Call:
         if measures and name == "auto":
             name = backends.choose(self.loops[loop], inputs, **self.options)
         if measures and name not in MEASURING:
-            result = execute(backend=self.backend)
+            result = execute(backend=name)
             with torch.no_grad():
                 return result, execute(backend="auto", measure=True)
-        result = execute(backend=self.backend, measure=measures)
+        result = execute(backend=name, measure=measures)
         return result, result

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from analysis.publish import published
 from analysis.publish.captions import joined
-from analysis.publish.likely import explained
+from analysis.publish.likely import changing, explained
 from analysis.publish.retrained_verdicts import Pair, at_least_as_good, compare, equal, worse, worse_is
 from analysis.publish.verdicts import Decide, Verdict, decided
 from analysis.records import Record
-from analysis.spec import RUNGS, Family, Rung, rung
+from analysis.spec import Family, Rung, rung
 
 Row = tuple[str, str, str, str, Decide]
 """Key, section, statement, what the paper printed, and the rule."""
@@ -81,11 +81,7 @@ def reductions(family: Family) -> tuple[Row, ...]:
 
 def others(family: Family) -> list[Rung]:
     """Return the rungs that Variant 1 is held against: the baseline, and all others whose edit changes something."""
-    return [
-        each
-        for each in RUNGS
-        if each.key != BEST and (each.key == "baseline" or family not in each.no_op_for)
-    ]
+    return [each for each in changing(family) if each.key != BEST]
 
 
 def _printed_best(table: Sequence[Record], family: Family) -> str:

@@ -11,11 +11,10 @@ from itertools import pairwise
 
 from analysis.publish import published
 from analysis.publish.captions import joined
-from analysis.publish.retrained_verdicts import by_variant
+from analysis.publish.retrained_verdicts import Pair, by_variant, compare, worse_is
 from analysis.publish.verdicts import FAILED, LEAST_SEEDS, OPEN, Decide, Verdict, beside
 from analysis.records import Record
 from analysis.spec import RUNGS, Family, Rung
-from analysis.statistics import tost
 
 SCALE = (
     "a likely reason, not tested here, is scale: few and narrow layers stand around the loop and can make up for less than in "
@@ -47,20 +46,19 @@ class Step:
         return f"{removed} ({self.above.name} to {self.rung.name.removeprefix('Variant ')}: {value} [{low}, {high}])"
 
 
+def changing(family: Family) -> list[Rung]:
+    """Return the baseline and every rung whose edit changes something for a family."""
+    return [rung for rung in RUNGS if rung.key == "baseline" or family not in rung.no_op_for]
+
+
 def steps_down(records: Sequence[Record], family: Family) -> list[Step]:
     """Return the steps between neighbouring rungs that were both retrained with seeds enough for an interval."""
-    values = {
-        rung: by_variant(records, family, rung.key)
-        for rung in RUNGS
-        if rung.key == "baseline" or family not in rung.no_op_for
-    }
-    trained = [rung for rung, each in values.items() if len(each) >= LEAST_SEEDS]
+    trained = [rung for rung in changing(family) if len(by_variant(records, family, rung.key)) >= LEAST_SEEDS]
     found = []
     for above, rung in pairwise(trained):
-        upper, lower = values[above], values[rung]
-        moved = tost(lower, upper, 1e9, alpha=0.025)
-        difference = sum(lower) / len(lower) - sum(upper) / len(upper)
-        found.append(Step(rung, above, difference, moved.low, moved.high))
+        pair = compare(records, family, rung.key, above.key, alpha=0.025)
+        assert isinstance(pair, Pair) and pair.test is not None
+        found.append(Step(rung, above, pair.difference, pair.test.low, pair.test.high))
     return found
 
 
@@ -72,7 +70,7 @@ def where_lost(records: Sequence[Record], family: Family, down_to: str = RUNGS[-
     keys = [rung.key for rung in RUNGS]
     reached = keys[: keys.index(down_to) + 1]
     found = [one for one in steps_down(records, family) if one.rung.key in reached]
-    sign = 1 if family is Family.LACT_LM else -1
+    sign = worse_is(family)
     losing = sorted(
         (one for one in found if sign * one.difference > 0), key=lambda one: -sign * one.difference
     )

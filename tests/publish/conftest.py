@@ -1,11 +1,14 @@
-"""A project of its own for every test of the report, so that nothing touches the real folders."""
+"""A project of its own for every test of the report, so that nothing touches the real folders, and strict rules for figures."""
 
 from __future__ import annotations
 
+import warnings
+
+import matplotlib as mpl
 import pytest
 
 from analysis import paths
-from analysis.publish import provenance
+from analysis.publish import provenance, use_style
 from tests.conftest import CHROMIUM_FLAGS
 from tests.publish import toys
 
@@ -26,6 +29,19 @@ def _redirect(patch, root):
     )  # keys must not change while the package is edited
     (root / "notebooks").mkdir(parents=True, exist_ok=True)
     (root / "notebooks" / "pixel.png").write_bytes(toys.PIXEL)
+
+
+@pytest.fixture
+def strict_figures():
+    """The report's style, warnings as errors, and no figure left open."""
+    from matplotlib import pyplot as plt
+
+    with warnings.catch_warnings(), mpl.rc_context():
+        use_style()
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ResourceWarning)  # what earlier tests left open is not ours to judge
+        yield
+        plt.close("all")
 
 
 @pytest.fixture

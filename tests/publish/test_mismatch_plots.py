@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import math
-import warnings
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 
 from analysis.probes.embedding import embed
-from analysis.publish import mismatch_plots, use_style
+from analysis.publish import mismatch_plots
 from analysis.publish.plots import MEASURES
 from analysis.records import Record
 from analysis.spec import Family
 
 LM = (Family.LACT_LM,)
 
-
-@pytest.fixture(autouse=True)
-def _strict():
-    from matplotlib import pyplot as plt
-
-    with warnings.catch_warnings(), mpl.rc_context():
-        use_style()
-        warnings.simplefilter("error")
-        warnings.simplefilter("ignore", ResourceWarning)  # what earlier tests left open is not ours to judge
-        yield
-        plt.close("all")
+pytestmark = pytest.mark.usefixtures("strict_figures")
 
 
 def layers(flat_at):

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import math
-import warnings
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 
-from analysis.publish import ladder_plots, plots, published, use_style
+from analysis.publish import ladder_plots, plots, published
 from analysis.spec import Family
 from tests.sample_records import make
 
 FAMILIES = ("lact_lm", "vittt")
 
-
-@pytest.fixture(autouse=True)
-def _strict():
-    from matplotlib import pyplot as plt
-
-    with warnings.catch_warnings(), mpl.rc_context():
-        use_style()
-        warnings.simplefilter("error")
-        warnings.simplefilter("ignore", ResourceWarning)  # what earlier tests left open is not ours to judge
-        yield
-        plt.close("all")
+pytestmark = pytest.mark.usefixtures("strict_figures")
 
 
 def record(metric, value, where, **others):

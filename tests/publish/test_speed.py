@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import json
-import warnings
 
-import matplotlib as mpl
 import pytest
 
 from analysis.errors import ParameterError
 from analysis.paths import NOTEBOOKS
-from analysis.publish import speed, speed_plots, use_style, verdicts
+from analysis.publish import speed, speed_plots, verdicts
 from analysis.publish.figures import csv_text
 from analysis.publish.speed_verdicts import parallel_is_faster, training_is_faster
 from analysis.records import Record, Store, select
 from tests.speed.times import every_record, step_record
 
+pytestmark = pytest.mark.usefixtures("strict_figures")
+
 
 @pytest.fixture(scope="module")
 def records():
     return every_record()
-
-
-@pytest.fixture(autouse=True)
-def _strict():
-    from matplotlib import pyplot as plt
-
-    with warnings.catch_warnings(), mpl.rc_context():
-        use_style()
-        warnings.simplefilter("error")
-        warnings.simplefilter("ignore", ResourceWarning)
-        yield
-        plt.close("all")
 
 
 def test_the_published_ratios_are_those_of_table_2():
