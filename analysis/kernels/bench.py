@@ -96,15 +96,17 @@ def _check(
     if case.passes == "training":
         for leaf in (*tensors.leaves(), *exact_inputs.leaves()):
             leaf.requires_grad_()
-    exact, weights = truth(spec, exact_inputs)
-    expected = {**_named(exact, case), **_gradients(exact, exact_inputs, case)}
-    poison = torch.full((case.batch, case.heads, case.tokens, case.width), float("nan"), device=device)
-    del poison
-    done, fast = Check(), {}
+    done = Check()
+    fast: dict[str, Mapping[str, Tensor]] = {}
 
     def with_state(name: str, run: Truth, spec: Any, tensors: Tensors) -> Tensor:
         outputs, fast[name] = run(spec, tensors)
         return outputs
+
+    expected = _outputs_and_gradients(partial(with_state, "exact", truth), spec, case, exact_inputs)
+    weights = fast.pop("exact")
+    poison = torch.full((case.batch, case.heads, case.tokens, case.width), float("nan"), device=device)
+    del poison
 
     def ours(spec: Any, tensors: Tensors) -> tuple[Tensor, Mapping[str, Tensor]]:
         result = run_kernels(spec, case, tensors)
@@ -131,8 +133,20 @@ def _named(outputs: Tensor, case: Case) -> dict[str, Tensor]:
 
 
 def _outputs_and_gradients(run: Implementation, spec: Any, case: Case, tensors: Tensors) -> dict[str, Tensor]:
+    """Return what is compared; in training the gradients for one draw of upstream gradients, and again of the first chunks.
+
+    Over many chunks rounding may grow until the gradients of two right implementations have nothing in common, and nothing
+    could be told from them. The loop runs once more for the second set: a compiled backward pass uses up what it saved.
+    """
     outputs = run(spec, tensors)
-    return {**_named(outputs, case), **_gradients(outputs, tensors, case)}
+    found = _named(outputs, case)
+    if torch.is_grad_enabled():
+        generator = torch.Generator(outputs.device).manual_seed(98)
+        upstream = torch.randn(outputs.shape, generator=generator, device=outputs.device).to(outputs.dtype)
+        found |= _gradients("", outputs, upstream, tensors)
+        upstream[:, :, first_tokens(case) :] = 0
+        found |= _gradients(FIRST, run(spec, tensors), upstream, tensors)
+    return found
 
 
 def first_call(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -171,25 +185,13 @@ def rule(dtype: str = "bfloat16") -> str:
     )
 
 
-def _gradients(outputs: Tensor, tensors: Tensors, case: Case) -> dict[str, Tensor]:
-    """Return the gradient with respect to every input, for one draw of upstream gradients; nothing outside training.
-
-    A second time with upstream gradients of the first chunks alone: over many chunks rounding may grow until the gradients of
-    two right implementations have nothing in common, and nothing could be told from them.
-    """
-    if not torch.is_grad_enabled():
-        return {}
-    generator = torch.Generator(outputs.device).manual_seed(98)
-    upstream = torch.randn(outputs.shape, generator=generator, device=outputs.device).to(outputs.dtype)
-    first, named, found = upstream.clone(), tensors.named(), {}
-    first[:, :, first_tokens(case) :] = 0
-    for prefix, given in (("", upstream), (FIRST, first)):
-        gradients = torch.autograd.grad(
-            outputs, list(named.values()), given, allow_unused=True, retain_graph=True
-        )
-        for (name, leaf), gradient in zip(named.items(), gradients, strict=True):
-            found[f"{prefix}gradient {name}"] = torch.zeros_like(leaf) if gradient is None else gradient
-    return found
+def _gradients(prefix: str, outputs: Tensor, upstream: Tensor, tensors: Tensors) -> dict[str, Tensor]:
+    named = tensors.named()
+    found = torch.autograd.grad(outputs, list(named.values()), upstream, allow_unused=True)
+    return {
+        f"{prefix}gradient {name}": torch.zeros_like(leaf) if gradient is None else gradient
+        for (name, leaf), gradient in zip(named.items(), found, strict=True)
+    }
 
 
 def _distance(measured: Tensor, exact: Tensor) -> float:

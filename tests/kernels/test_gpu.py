@@ -182,3 +182,17 @@ def test_the_kernels_run_inside_a_graph_of_the_caller():
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(captured, expected)
+
+
+def test_the_second_graph_of_a_caller_needs_nothing_of_the_first():
+    # the layer is made inside the first capture; what that graph would do is never done
+    spec = LADDER["v2"].edit(chunk=512)
+    (inputs, weights), _ = case(spec, torch.bfloat16, batch=2, **HEAD)
+    expected = run(spec, inputs, weights).outputs
+    graphs, stream = [torch.cuda.CUDAGraph() for _ in range(2)], torch.cuda.Stream()
+    for graph in graphs:
+        with torch.cuda.graph(graph, stream=stream):
+            captured = run(spec, inputs, weights).outputs
+    graphs[1].replay()
+    torch.cuda.synchronize()
+    assert torch.equal(captured, expected)
