@@ -52,7 +52,7 @@ def load_tile(pointers, row_mask, col_mask, EVEN_ROWS: tl.constexpr, EVEN_COLS: 
 
 @triton.jit
 def contract(
-    left, left_step, right, right_step, accumulator, depth, in_rows, in_cols,
+    left, left_step: tl.constexpr, right, right_step: tl.constexpr, accumulator, depth: tl.constexpr, in_rows, in_cols,
     DEPTH: tl.constexpr, EVEN_ROWS: tl.constexpr, EVEN_COLS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
 ):  # fmt: skip
     """Return accumulator + left right; `left` points at a column of rows, `right` at a row of columns, steps lead along depth."""

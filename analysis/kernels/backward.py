@@ -1,7 +1,7 @@
 """Outer gradients of a whole inner loop: the adjoint of every event, last event first.
 
 The recurrent form runs its updates again to have their states. The parallel form is handed what it needs of them (see
-`Layer.parallel_states`), so nothing of it runs twice. Hidden features exist for `READ_TOKENS` tokens at a time.
+`Layer.parallel_states`), so nothing of it runs twice. Hidden features exist for `tokens_at_once` tokens at a time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from torch import Tensor
 from analysis.kernels import adjoint
 from analysis.kernels.adjoint import Tensors
 from analysis.kernels.feature_adjoints import Rates
-from analysis.kernels.layer import READ_TOKENS, Layer
+from analysis.kernels.layer import Layer
 from analysis.kernels.matrices import Group, unit_dtype
-from analysis.kernels.plan import Plan, chunks_of
+from analysis.kernels.plan import Plan, chunks_of, tokens_at_once
 from analysis.kernels.signature import Operands
 
 
@@ -62,6 +62,7 @@ class Walk:
         self.plan, self.operands, self.d_state = plan, operands, d_state
         self.sign = sign = operands.signature()
         self.dtype, self.chunks = sign.dtype, chunks_of(plan, sign.update_tokens)
+        self.at_once = tokens_at_once(sign.total_z)
         self.tokens = {
             name: tensor.flatten(0, 1)
             for name, tensor in (("q", operands.q), ("k", operands.k), ("v", operands.v), ("out", d_out))
@@ -125,8 +126,8 @@ class Walk:
 
     def cut(self, start: int, stop: int) -> Iterator[Piece]:
         """Cut one chunk into pieces whose features may exist at once."""
-        for first in range(start, stop, READ_TOKENS):
-            yield Piece(first, min(first + READ_TOKENS, stop), 1, stop - start)
+        for first in range(start, stop, self.at_once):
+            yield Piece(first, min(first + self.at_once, stop), 1, stop - start)
 
     def _taken(self, name: str, piece: Piece, chunks: int = 1) -> Tensor:
         tokens = self.tokens[name][:, piece.start : piece.stop]

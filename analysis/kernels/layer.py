@@ -10,12 +10,10 @@ from analysis.kernels import signature as slots
 from analysis.kernels.arithmetic import UPCAST
 from analysis.kernels.lanes import Lanes
 from analysis.kernels.matrices import Group, Sizes
-from analysis.kernels.plan import Plan, chunks_of
+from analysis.kernels.plan import Plan, chunks_of, tokens_at_once
 from analysis.kernels.signature import Signature
 from analysis.kernels.tokens import Source, Span, TokenLaunches
 
-READ_TOKENS = 8192
-"""How many tokens of hidden features exist at once in a read-out: 25 MB in bf16 at 4 heads of 384, inside the L2 cache."""
 MOST_CHUNKS = 65_535
 """How many chunks one launch takes: the third axis of a grid ends there."""
 RING = 4
@@ -53,24 +51,24 @@ class Layer:
         self.tokens = TokenLaunches(plan, sign, limit)
         new = lambda *shape, dtype: torch.empty(shape, dtype=dtype, device=sign.device)  # noqa: E731
         self.alpha = None if plan.momentum is None else new(self.chunks, sign.total_z, dtype=torch.float32)
+        self.tokens_at_once = tokens_at_once(sign.total_z * shares)
+        together = max(1, self.tokens_at_once // self.length) if is_parallel else 1
+        self.at_once = min(together, self.chunks)
         self.scratch = self.read_scratch = new(1, 1, dtype=sign.dtype)
         if plan.network == "swiglu":
             planes = 3 if plan.moves_all else 1
-            self.at_once = max(1, READ_TOKENS // self.length) if is_parallel else 1
             self.scratch = new(
                 planes, self.at_once * sign.total_z * self.length * sign.hidden, dtype=sign.dtype
             )
             if not keeps_states:
-                read = sign.total_z * self._read_length() * sign.hidden
-                self.read_scratch = new(
-                    1, max(1, READ_TOKENS // self._read_length()) * read, dtype=sign.dtype
-                )
+                read = self.at_once * sign.total_z * self._read_length() * sign.hidden
+                self.read_scratch = new(1, read, dtype=sign.dtype)
         self.lanes = Lanes(sign.device, enabled=not is_parallel)
         self.kept: list[dict[Group, dict[str, Tensor]]] = []
         self.keeps_states = keeps_states
 
     def _read_length(self) -> int:
-        return self.length if self.plan.chunk is not None else min(self.sign.tokens, READ_TOKENS)
+        return self.length if self.plan.chunk is not None else min(self.sign.tokens, self.tokens_at_once)
 
     def group(self, name: str) -> tuple[Group, slice]:
         """Return the group that holds a fast weight, and where its matrices lie in it."""

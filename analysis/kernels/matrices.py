@@ -77,13 +77,10 @@ class Group:
             self.y = torch.empty_like(self.x)
             self.gram = new(n, m, self.short, self.short, dtype=self.unit_dtype)
             self.polynomial = torch.empty_like(self.gram)
-            kernel = (
-                "symmetric"
-                if sizes.shares * n * m * triton.cdiv(self.short, 128) ** 2 > MANY_TILES
-                else "symmetric, few matrices"
-            )
-            self.square_tile = choose(kernel, self.short, self.short, self.long, sign.dtype, limit)
-            self.iterate_tile = choose("iterate", self.short, self.long, self.short, sign.dtype, limit)
+            tiles = sizes.shares * n * m * triton.cdiv(self.short, 128) ** 2
+            few = "" if tiles > MANY_TILES else ", few matrices"
+            self.square_tile = choose(f"symmetric{few}", self.short, self.short, self.long, sign.dtype, limit)
+            self.iterate_tile = choose(f"iterate{few}", self.short, self.long, self.short, sign.dtype, limit)
 
     def initialise(self, table: Tensor, sign: Signature) -> None:
         """Take over the initial fast weights of this call."""

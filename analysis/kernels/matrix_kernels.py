@@ -14,7 +14,7 @@ from analysis.kernels.arithmetic import address, contract, narrow
 
 @triton.jit
 def momentum_kernel(
-    grads, carry, alpha, squares, chunks, matrices, total_z, size, blocks, split_stride,
+    grads, carry, alpha, squares, chunks, matrices, total_z, size: tl.constexpr, blocks: tl.constexpr, split_stride,
     SPLIT: tl.constexpr, MOMENTUM: tl.constexpr, FIRST: tl.constexpr, SQUARES: tl.constexpr,
     BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -39,7 +39,8 @@ def momentum_kernel(
             d = g + tl.load(alpha + chunk * total_z + matrix % total_z) * d
         else:
             d = g
-        tl.store(at, d, mask=mask)
+        if MOMENTUM or SPLIT > 1:
+            tl.store(at, d, mask=mask)
         if SQUARES:
             where = squares + (chunk * matrices + matrix) * blocks + block
             tl.store(where, tl.sum(d * d))
@@ -67,7 +68,15 @@ def gate_kernel(
 
 @triton.jit
 def scale_kernel(
-    d, squares, x, size, blocks, eps, DTYPE: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr
+    d,
+    squares,
+    x,
+    size: tl.constexpr,
+    blocks: tl.constexpr,
+    eps,
+    DTYPE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCKS: tl.constexpr,
 ):
     """X = D / (||D||_F + eps) in the operands' type; d and x [matrices, size], squares [matrices, blocks]."""
     matrix, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
@@ -81,7 +90,7 @@ def scale_kernel(
 
 @triton.jit
 def symmetric_kernel(
-    x, out, rows, depth, alpha, beta,
+    x, out, rows: tl.constexpr, depth: tl.constexpr, alpha, beta,
     ADD: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, DEPTH: tl.constexpr,
     EVEN_ROWS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
 ):  # fmt: skip
@@ -120,7 +129,7 @@ def symmetric_kernel(
 
 @triton.jit
 def iterate_kernel(
-    x, b, out, rows, cols, a,
+    x, b, out, rows: tl.constexpr, cols: tl.constexpr, a,
     DTYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
     EVEN_ROWS: tl.constexpr, EVEN_COLS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
 ):  # fmt: skip
@@ -146,7 +155,7 @@ def iterate_kernel(
 
 @triton.jit
 def initial_kernel(
-    table, fast, operand, target, heads, rows, cols, w_b, w_h, w_i, w_o,
+    table, fast, operand, target, heads, rows: tl.constexpr, cols: tl.constexpr, w_b, w_h, w_i, w_o,
     SLOT: tl.constexpr, WEIGHT: tl.constexpr, DTYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     """Copy one initial fast weight into the float32 state and the operands, and take the l2 norm of its columns."""
@@ -167,7 +176,7 @@ def initial_kernel(
 
 @triton.jit
 def update_kernel(
-    fast, main, change, target, operand, rows, cols, step, eps,
+    fast, main, change, target, operand, rows: tl.constexpr, cols: tl.constexpr, step, eps,
     NORM: tl.constexpr, PRE: tl.constexpr, TURNED: tl.constexpr, DTYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
@@ -210,7 +219,7 @@ def update_kernel(
 
 @triton.jit
 def prefix_kernel(
-    fast, change, operand, chunks, matrices, rows, cols, step,
+    fast, change, operand, chunks, matrices, rows: tl.constexpr, cols: tl.constexpr, step,
     TURNED: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """W_{c+1} = W_c + step U_c for all chunks; fast [matrices, rows, cols] moves to the end, operand slots 1.. get each W."""

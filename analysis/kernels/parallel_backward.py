@@ -9,7 +9,6 @@ from torch import Tensor
 from analysis.kernels import adjoint
 from analysis.kernels.adjoint import Tensors
 from analysis.kernels.backward import Gradients, Piece, Walk
-from analysis.kernels.layer import READ_TOKENS
 from analysis.kernels.matrices import unit_dtype
 from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Operands
@@ -81,7 +80,7 @@ class ParallelWalk(Walk):
         """Cut chunks into runs; only full ones among the first `together` share a run."""
         length = self.chunks.length
         together = min(chunks, together, self.sign.update_tokens // length)
-        at_once, first = max(1, READ_TOKENS // length), 0
+        at_once, first = max(1, self.at_once // length), 0
         while first < chunks:
             count = max(1, min(at_once, together - first))
             start, stop = first * length, self.span(first + count - 1)[1]

@@ -7,6 +7,10 @@ from typing import Any
 
 NETWORKS = ("swiglu", "linear")
 TRANSFORMS = ("identity", "frobenius_scaling", "newton_schulz")
+ROWS_AT_ONCE = 65_536
+"""Tokens of all sequences together whose hidden features exist at once: 50 MB in bf16 at width 384, what an L2 cache holds."""
+LEAST_AT_ONCE = 512
+"""Tokens of every sequence that are worth a launch, however many sequences there are."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,11 @@ def chunks_of(plan: Plan, tokens: int) -> Chunks:
     length = min(plan.chunk or tokens, tokens)
     count = -(-tokens // length)
     return Chunks(length, count, count if plan.tail_updates else count - 1)
+
+
+def tokens_at_once(sequences: int) -> int:
+    """Return how many tokens of each of so many sequences have hidden features at once."""
+    return max(LEAST_AT_ONCE, ROWS_AT_ONCE // sequences)
 
 
 def refusal(spec: Any) -> str | None:

@@ -48,6 +48,7 @@ PREFERRED: dict[str, Tile] = {
     "symmetric": Tile(128, 128, 64, 8, 3),
     "symmetric, few matrices": Tile(64, 64, 64, 4, 4),
     "iterate": Tile(128, 128, 64, 4, 3),
+    "iterate, few matrices": Tile(64, 128, 64, 4, 3),
 }
 OPERANDS = {"features": (1, 2), "features of all gradients": (1, 2)}
 """How many row tiles and column tiles a stage holds, where it is not one of each."""

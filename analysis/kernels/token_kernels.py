@@ -32,7 +32,7 @@ def loss_factor(scale, count, MEAN: tl.constexpr):
 
 @triton.jit
 def gate_and_up(
-    x, w_gate, w_up, step, a, b, width, in_chunk, in_hidden,
+    x, w_gate, w_up, step: tl.constexpr, a, b, width: tl.constexpr, in_chunk, in_hidden,
     DEPTH: tl.constexpr, EVEN_T: tl.constexpr, EVEN_X: tl.constexpr, EVEN_H: tl.constexpr,
 ):  # fmt: skip
     """Return a + x W_gate and b + x W_up, every tile of x loaded once; pointers as in `contract`."""
@@ -60,7 +60,7 @@ def store_factors(into, plane, mask, a, b, r, up, gate, DTYPE: tl.constexpr):
 def features_kernel(
     table, w_gate, w_up, w_out, scratch,
     heads, total_z, x_b, x_h, x_t, v_b, v_h, v_t, rate_b, rate_h, rate_t,
-    start, stop, length, width, hidden, values, w_chunk, plane, scale,
+    start, stop, length, width: tl.constexpr, hidden: tl.constexpr, values: tl.constexpr, w_chunk, plane, scale,
     X: tl.constexpr, V: tl.constexpr, RATE_GATE: tl.constexpr, RATE_UP: tl.constexpr, RATE_OUT: tl.constexpr,
     RATED: tl.constexpr, MEAN: tl.constexpr, FULL: tl.constexpr, DTYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
@@ -138,7 +138,7 @@ def store_gradient(into, part, i, j, rows, cols, turned):
 def outer_kernel(
     table, scratch, out, out_other,
     heads, total_z, k_b, k_h, k_t, v_b, v_h, v_t, rate_b, rate_h, rate_t,
-    start, stop, length, width, hidden, values, plane, col_tiles, scale,
+    start, stop, length, width: tl.constexpr, hidden: tl.constexpr, values: tl.constexpr, plane, col_tiles, scale,
     out_split, out_chunk, other_split, other_chunk,
     K: tl.constexpr, V: tl.constexpr, RATE: tl.constexpr, MEAN: tl.constexpr,
     KIND: tl.constexpr, SPLIT: tl.constexpr, OUT_TURNED: tl.constexpr, OTHER_TURNED: tl.constexpr,
@@ -188,7 +188,7 @@ def outer_kernel(
 
 @triton.jit
 def contract_parts(
-    left, right, right_step, zero, depth, in_rows, in_cols,
+    left, right, right_step: tl.constexpr, zero, depth: tl.constexpr, in_rows, in_cols,
     COLS: tl.constexpr, PARTS: tl.constexpr, DEPTH: tl.constexpr,
     EVEN_ROWS: tl.constexpr, EVEN_COLS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
 ):  # fmt: skip
@@ -212,7 +212,8 @@ def contract_parts(
 @triton.jit
 def project_kernel(
     table, scratch, weights,
-    heads, total_z, x_b, x_h, x_t, start, stop, length, width, values, num_tokens, w_chunk, w_last,
+    heads, total_z, x_b, x_h, x_t, start, stop, length,
+    width: tl.constexpr, values: tl.constexpr, num_tokens, w_chunk, w_last,
     X: tl.constexpr, OUT: tl.constexpr, DTYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, PARTS: tl.constexpr, DEPTH: tl.constexpr,
     EVEN_T: tl.constexpr, EVEN_X: tl.constexpr, EVEN_V: tl.constexpr,

@@ -110,8 +110,8 @@ def test_batch_and_heads_keep_to_themselves(key, form):
     "name", ["parallel mean with a tail", "keys as queries, whole sequence", "keys, all at once"]
 )
 def test_features_of_any_number_of_tokens_at_once(name, at_once, monkeypatch):
-    for module in ("backward", "parallel_backward"):
-        monkeypatch.setattr(f"analysis.kernels.{module}.READ_TOKENS", at_once)
+    monkeypatch.setattr("analysis.kernels.plan.LEAST_AT_ONCE", at_once)
+    monkeypatch.setattr("analysis.kernels.plan.ROWS_AT_ONCE", 2 * at_once)
     values, gradients = all_errors(EDITS[name], torch.float32, heads=2)
     within(values, LIMITS[torch.float32])
     within(gradients, 2e-3)
@@ -147,8 +147,8 @@ def redrawn(change):
 def test_tokens_that_are_only_read(name, monkeypatch):
     split = redrawn(lambda inputs: dataclasses.replace(inputs, update_tokens=13))
     monkeypatch.setattr("tests.kernels.agreement.draw", split)
-    for module in ("backward", "parallel_backward"):
-        monkeypatch.setattr(f"analysis.kernels.{module}.READ_TOKENS", 8)
+    for limit in ("LEAST_AT_ONCE", "ROWS_AT_ONCE"):
+        monkeypatch.setattr(f"analysis.kernels.plan.{limit}", 8)
     for form in forms(EDITS[name]):
         values, gradients = all_errors(EDITS[name], torch.float32, is_parallel=form, heads=2)
         within(values, LIMITS[torch.float32])
