@@ -13,7 +13,9 @@ from torch import Tensor
 
 from analysis.kernels import feature_adjoints
 from analysis.kernels.feature_adjoints import Rates
+from analysis.kernels.newton_schulz import NewtonSchulz, unit_dtype
 from analysis.kernels.plan import Plan
+from analysis.kernels.tiles import shared_memory_limit
 
 Tensors = dict[str, Tensor]
 
@@ -144,8 +146,8 @@ def _linear_gradient_adjoint(
         write((by_chunk(k, sequences, chunks) * rates.scale).to(v.dtype), d_grad, d_v, adds=rates.adds)
 
 
-def transform_adjoint(plan: Plan, d: Tensor, d_change: Tensor, unit_dtype: torch.dtype) -> Tensor:
-    """Return the derivative by D of <transform(D), d_change>; both [.., rows, cols]; products of `unit_dtype`.
+def transform_adjoint(plan: Plan, d: Tensor, d_change: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the derivative by D of <transform(D), d_change>; both [.., rows, cols]; dtype: of the layer's operands.
 
     For X = D / s with s = ||D|| + eps that is (d_X - X <d_X, X> s / ||D||) / s.
     """
@@ -159,36 +161,15 @@ def transform_adjoint(plan: Plan, d: Tensor, d_change: Tensor, unit_dtype: torch
         is_tall = d.shape[-2] > d.shape[-1]
         size = torch.linalg.vector_norm(d_change, dim=(-2, -1), keepdim=True).clamp_min(tiny)
         low, change = (d.mT, d_change.mT) if is_tall else (d, d_change)
-        x = torch.div(low, scale, out=torch.empty(low.shape, dtype=unit_dtype, device=d.device))
+        x = torch.div(low, scale, out=torch.empty(low.shape, dtype=unit_dtype(dtype), device=d.device))
         unit = torch.div(change, size, out=torch.empty(low.shape, dtype=torch.float32, device=d.device))
-        _newton_schulz_adjoint(plan, x.flatten(0, -3), unit.flatten(0, -3))
+        matrices = x.flatten(0, -3)
+        limit = shared_memory_limit(d.device)
+        iterations = NewtonSchulz(plan.coefficients, low.shape[-2:], x.dtype, len(matrices), limit)
+        iterations.adjoint(matrices, unit.flatten(0, -3))
         d_x, factor = (unit.mT if is_tall else unit), size / scale
     along = (d_x * d).sum((-2, -1), keepdim=True) * factor
     return torch.addcmul(d_x * factor, d, along / (norm.clamp_min(tiny) * scale), value=-1.0)
-
-
-def _newton_schulz_adjoint(plan: Plan, x: Tensor, d_x: Tensor) -> None:
-    """Walk the iterations X' = a X + B X, B = b A + c A A, A = X X^T back; d_x, by the last X, becomes that by the first.
-
-    With E = d_X X^T + X d_X^T the derivative by X is a d_X + B d_X + (Z + Z^T) X, where Z = b E / 2 + c A E.
-    """
-    square = (*x.shape[:-1], x.shape[-2])
-    steps = []
-    for a, b, c in plan.coefficients:
-        gram = product(x, x.mT, x.new_empty(square))
-        polynomial = product(gram, gram, gram.clone(), beta=b, alpha=c)
-        steps.append((x, gram, polynomial, a, b, c))
-        if len(steps) < len(plan.coefficients):
-            x = product(polynomial, x, x.clone(), beta=a)
-    for x, gram, polynomial, a, b, c in reversed(steps):
-        # a copy in any case: d_x is overwritten below while this is read
-        narrow = d_x.to(x.dtype, copy=True)
-        # transposing an operand costs a product nothing, transposing and adding matrices costs more than a product
-        both = product(x, narrow.mT, product(narrow, x.mT, x.new_empty(square)), beta=1.0)
-        turned = product(gram, both, both.clone(), beta=b / 2, alpha=c)
-        product(polynomial, narrow, d_x, beta=a)
-        product(turned, x, d_x, beta=1.0)
-        product(turned.mT, x, d_x, beta=1.0)
 
 
 def norm_adjoint(plan: Plan, moved: Tensor, target: Tensor, d_fast: Tensor) -> tuple[Tensor, Tensor]:

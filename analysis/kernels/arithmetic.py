@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 
 from analysis.kernels.tiles import INTERPRETED
 
+TRITON_TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 UPCAST: tl.constexpr = tl.constexpr(INTERPRETED)
 # The interpreter multiplies the bit patterns of bfloat16, so its operands are widened first; float32 operands take
 # three tensor-core products on the device, which keeps float32 accuracy.

@@ -17,7 +17,7 @@ from analysis.kernels import adjoint
 from analysis.kernels.adjoint import Tensors
 from analysis.kernels.feature_adjoints import Rates
 from analysis.kernels.layer import Layer
-from analysis.kernels.matrices import Group, unit_dtype
+from analysis.kernels.matrices import Group
 from analysis.kernels.plan import Plan, chunks_of, tokens_at_once
 from analysis.kernels.signature import Operands
 
@@ -244,7 +244,7 @@ class RecurrentWalk(Walk):
         for group in self.layer.unique_groups(moving=True):
             change = plan.step * self._moved_back(group, state)
             d = self.layer.kept_matrices(state, group, "d")
-            d_d = adjoint.transform_adjoint(plan, d, change, unit_dtype(self.dtype))
+            d_d = adjoint.transform_adjoint(plan, d, change, self.dtype)
             if group in self.carry:
                 d_d += self.carry.pop(group)
             if plan.momentum is not None and state > 0:

@@ -14,7 +14,7 @@ import triton
 from torch import Tensor
 
 from analysis.kernels import feature_adjoint_kernels as kernels
-from analysis.kernels.matrices import TRITON_TYPES
+from analysis.kernels.arithmetic import TRITON_TYPES
 
 ROWS = 4
 """Rows of features that one program takes: a head of 384 is 1,536 numbers of each tensor."""

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from analysis.kernels import matrix_kernels as kernels
 from analysis.kernels import signature as slots
-from analysis.kernels.arithmetic import UPCAST
+from analysis.kernels.arithmetic import TRITON_TYPES, UPCAST
+from analysis.kernels.newton_schulz import NewtonSchulz, unit_dtype
 from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Signature
-from analysis.kernels.tiles import choose, power_above
+from analysis.kernels.tiles import power_above
 
 ELEMENTS = 256 if UPCAST.value else 1024
 STAGES = 4
@@ -21,18 +22,6 @@ STAGES = 4
 SIDE = 16 if UPCAST.value else 32
 MOST_ROWS = 32 if UPCAST.value else 512
 """Rows of an initial fast weight that one program takes at once."""
-MANY_TILES = 264
-"""Above so many tiles of 128 x 128, two for each multiprocessor of an H200, the larger tile is the faster one."""
-TRITON_TYPES = {
-    torch.float32: triton.language.float32,
-    torch.bfloat16: triton.language.bfloat16,
-    torch.float16: triton.language.float16,
-}
-
-
-def unit_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the type of matrices of unit norm: float16 in place of bfloat16, eight times finer at the same speed."""
-    return torch.float16 if dtype == torch.bfloat16 else dtype
 
 
 @dataclass(frozen=True)
@@ -77,10 +66,9 @@ class Group:
             self.y = torch.empty_like(self.x)
             self.gram = new(n, m, self.short, self.short, dtype=self.unit_dtype)
             self.polynomial = torch.empty_like(self.gram)
-            tiles = sizes.shares * n * m * triton.cdiv(self.short, 128) ** 2
-            few = "" if tiles > MANY_TILES else ", few matrices"
-            self.square_tile = choose(f"symmetric{few}", self.short, self.short, self.long, sign.dtype, limit)
-            self.iterate_tile = choose(f"iterate{few}", self.short, self.long, self.short, sign.dtype, limit)
+            self.newton_schulz = NewtonSchulz(
+                plan.coefficients, (self.short, self.long), self.unit_dtype, sizes.shares * n * m, limit
+            )
 
     def initialise(self, table: Tensor, sign: Signature) -> None:
         """Take over the initial fast weights of this call."""
@@ -115,37 +103,9 @@ class Group:
             DTYPE=TRITON_TYPES[self.unit_dtype], BLOCK=ELEMENTS, BLOCKS=triton.next_power_of_2(self.blocks),
             num_warps=4,
         )  # fmt: skip
-        now, spare = self.x, self.x
-        for a, b, c in self.plan.coefficients:
-            spare = self.y if now is self.x else self.x
-            self._symmetric(now, self.gram, self.long, 1.0, None, count)
-            self._symmetric(self.gram, self.polynomial, self.short, c, b, count)
-            self._iterate(now, spare, a, count)
-            now = spare
-        return now
-
-    def _symmetric(
-        self, x: Tensor, out: Tensor, depth: int, alpha: float, beta: float | None, count: int
-    ) -> None:
-        tile = self.square_tile
-        side = min(tile.rows, tile.cols)
-        tiles = triton.cdiv(self.short, side)
-        kernels.symmetric_kernel[(count * tiles * (tiles + 1) // 2,)](
-            x, out, self.short, depth, alpha, 0.0 if beta is None else beta,
-            ADD=beta is not None, DTYPE=TRITON_TYPES[self.unit_dtype], BLOCK=side, DEPTH=tile.depth,
-            EVEN_ROWS=self.short % side == 0, EVEN_DEPTH=depth % tile.depth == 0,
-            num_warps=tile.warps, num_stages=tile.stages,
-        )  # fmt: skip
-
-    def _iterate(self, x: Tensor, out: Tensor, a: float, count: int) -> None:
-        tile = self.iterate_tile
-        tiles = triton.cdiv(self.short, tile.rows) * triton.cdiv(self.long, tile.cols)
-        kernels.iterate_kernel[(count * tiles,)](
-            x, self.polynomial, out, self.short, self.long, a,
-            DTYPE=TRITON_TYPES[self.unit_dtype], ROWS=tile.rows, COLS=tile.cols, DEPTH=tile.depth,
-            EVEN_ROWS=self.short % tile.rows == 0, EVEN_COLS=self.long % tile.cols == 0,
-            EVEN_DEPTH=self.short % tile.depth == 0, num_warps=tile.warps, num_stages=tile.stages,
-        )  # fmt: skip
+        if self.plan.transform != "newton_schulz":
+            return self.x
+        return self.newton_schulz.run(self.x, self.y, self.gram, self.polynomial, count)
 
     def update(self, change: Tensor, slot: int) -> None:
         """W <- norm(W + step U) for one chunk; the operands go to `slot`."""

@@ -1,4 +1,4 @@
-"""Kernels over fast-weight matrices: momentum, scaling, the products of Newton-Schulz, update with norm, running sums.
+"""Kernels over fast-weight matrices: momentum, scaling, update with norm, running sums.
 
 Matrices lie in NS layout, [.., short, long] with short <= long (tall ones are stored transposed, "turned"), so that the
 Gram matrix is on the smaller side. Every kernel takes a batch of matrices of one shape.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from analysis.kernels.arithmetic import address, contract, narrow
+from analysis.kernels.arithmetic import address, narrow
 
 
 @triton.jit
@@ -86,71 +86,6 @@ def scale_kernel(
     at = matrix.to(tl.int64) * size + offset
     value = tl.load(d + at, mask=offset < size, other=0.0) / (norm + eps)
     tl.store(x + at, narrow(value, DTYPE), mask=offset < size)
-
-
-@triton.jit
-def symmetric_kernel(
-    x, out, rows: tl.constexpr, depth: tl.constexpr, alpha, beta,
-    ADD: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, DEPTH: tl.constexpr,
-    EVEN_ROWS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
-):  # fmt: skip
-    """out = alpha X X^T (+ beta X with ADD, X being square and symmetric); only the upper tiles are computed.
-
-    X [matrices, rows, depth], out [matrices, rows, rows]. Programs count the tiles on and above the diagonal.
-    """
-    tiles = tl.cdiv(rows, BLOCK)
-    upper = tiles * (tiles + 1) // 2
-    row = 0
-    col = tl.program_id(0) % upper
-    while col >= tiles - row:
-        col -= tiles - row
-        row += 1
-    col += row
-    matrix = (tl.program_id(0) // upper).to(tl.int64)
-    i = row * BLOCK + tl.arange(0, BLOCK)
-    j = col * BLOCK + tl.arange(0, BLOCK)
-    in_rows, in_cols = i < rows, j < rows
-    base = x + matrix * rows * depth
-    accumulator = contract(
-        base + i[:, None] * depth, 1, base + j[None, :] * depth, 1, tl.zeros((BLOCK, BLOCK), tl.float32), depth,
-        in_rows, in_cols, DEPTH, EVEN_ROWS, EVEN_ROWS, EVEN_DEPTH,
-    )  # fmt: skip
-    accumulator *= alpha
-    mask = in_rows[:, None] & in_cols[None, :]
-    if ADD:
-        linear = tl.load(base + i[:, None] * depth + j[None, :], mask=mask, other=0.0)
-        accumulator += beta * linear.to(tl.float32)
-    result = narrow(accumulator, DTYPE)
-    into = out + matrix * rows * rows
-    tl.store(into + i[:, None] * rows + j[None, :], result, mask=mask)
-    if row != col:
-        tl.store(into + j[None, :] * rows + i[:, None], result, mask=mask)
-
-
-@triton.jit
-def iterate_kernel(
-    x, b, out, rows: tl.constexpr, cols: tl.constexpr, a,
-    DTYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
-    EVEN_ROWS: tl.constexpr, EVEN_COLS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
-):  # fmt: skip
-    """out = a X + B X; X and out [matrices, rows, cols], B [matrices, rows, rows]."""
-    col_tiles = tl.cdiv(cols, COLS)
-    tiles = tl.cdiv(rows, ROWS) * col_tiles
-    tile = tl.program_id(0) % tiles
-    matrix = (tl.program_id(0) // tiles).to(tl.int64)
-    i = (tile // col_tiles) * ROWS + tl.arange(0, ROWS)
-    j = (tile % col_tiles) * COLS + tl.arange(0, COLS)
-    in_rows, in_cols = i < rows, j < cols
-    polynomial = b + matrix * rows * rows + i[:, None] * rows
-    base = x + matrix * rows * cols
-    accumulator = contract(
-        polynomial, 1, base + j[None, :], cols, tl.zeros((ROWS, COLS), tl.float32), rows, in_rows, in_cols,
-        DEPTH, EVEN_ROWS, EVEN_COLS, EVEN_DEPTH,
-    )  # fmt: skip
-    mask = in_rows[:, None] & in_cols[None, :]
-    offsets = i[:, None] * cols + j[None, :]
-    accumulator += a * tl.load(base + offsets, mask=mask, other=0.0).to(tl.float32)
-    tl.store(out + matrix * rows * cols + offsets, narrow(accumulator, DTYPE), mask=mask)
 
 
 @triton.jit

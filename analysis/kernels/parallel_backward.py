@@ -9,7 +9,6 @@ from torch import Tensor
 from analysis.kernels import adjoint
 from analysis.kernels.adjoint import Tensors
 from analysis.kernels.backward import Gradients, Piece, Walk
-from analysis.kernels.matrices import unit_dtype
 from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Operands
 
@@ -59,7 +58,7 @@ class ParallelWalk(Walk):
         plan, d = self.plan, self.d
         d_grads = plan.step * d_sums
         if d is not None:
-            d_grads = adjoint.transform_adjoint(plan, d, d_grads, unit_dtype(self.dtype))
+            d_grads = adjoint.transform_adjoint(plan, d, d_grads, self.dtype)
         if "carry" in self.d_state:
             d_grads[-1] += self.d_state["carry"]["w_out"].flatten(0, 1)
         if self.alpha is not None and d is not None:

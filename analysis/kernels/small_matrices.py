@@ -94,7 +94,7 @@ torch.library.register_autograd("ttt_analysis::iterate", _backward, setup_contex
 
 def _launch(x: Tensor, steps: int) -> tuple[Any, ...]:
     """Sizes and compile-time constants of a launch: the tile is padded to powers of two."""
-    from analysis.kernels.matrices import TRITON_TYPES
+    from analysis.kernels.arithmetic import TRITON_TYPES
 
     rows, cols = x.shape[-2:]
     return rows, cols, steps, power_above(rows), power_above(cols), TRITON_TYPES[x.dtype]

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from analysis.kernels import signature as slots
 from analysis.kernels import token_kernels as kernels
-from analysis.kernels.matrices import TRITON_TYPES, Group
+from analysis.kernels.arithmetic import TRITON_TYPES
+from analysis.kernels.matrices import Group
 from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Signature
 from analysis.kernels.tiles import Tile, choose

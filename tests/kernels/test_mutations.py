@@ -51,14 +51,14 @@ FAULTS = {
     ),
     "momentum over the wrong count": ("matrix", "tl.sum(total) / count", "tl.sum(total) / length", BASE),
     "no Frobenius norm": ("matrix", "/ (norm + eps)", "/ (1.0 + eps)", LADDER["v5"]),
-    "Gram matrix that is not mirrored": ("matrix", "if row != col", "if row > col", LADDER["v5"]),
+    "Gram matrix that is not mirrored": ("newton_schulz", "row != col", "row > col", LADDER["v5"]),
     "polynomial without its linear term": (
-        "matrix",
+        "newton_schulz",
         "accumulator += beta * linear",
         "accumulator += 0.0 * linear",
         LADDER["v5"],
     ),
-    "iteration of the wrong sign": ("matrix", "accumulator += a *", "accumulator -= a *", LADDER["v5"]),
+    "iteration of the wrong sign": ("newton_schulz", "+= a * tl.load(x", "-= a * tl.load(x", LADDER["v5"]),
     "norm over the wrong axis": (
         "matrix",
         "total += tl.sum(w * w, 0)\n        goal",
@@ -109,7 +109,11 @@ FAULTS = {
         LADDER["v5"],
     ),
 }
-TARGETS = {"token": "analysis.kernels.tokens", "matrix": "analysis.kernels.matrices"}
+TARGETS = {
+    "token": "analysis.kernels.tokens",
+    "matrix": "analysis.kernels.matrices",
+    "newton_schulz": "analysis.kernels.newton_schulz",
+}
 
 
 def planted(kind: str, right: str, wrong: str, folder) -> object:
@@ -135,9 +139,36 @@ def replaced(name: str, right: str, wrong: str, folder) -> object:
 
 KEYS, LINEAR_KEYS = (LADDER[key].edit(query=QuerySource.KEY) for key in ("v2", "v3"))
 WAY_BACK = {
-    "half of a symmetric product": ("adjoint", "product(turned.mT, x", "product(0 * turned, x", LADDER["v2"]),
-    "the linear term twice": ("adjoint", "beta=b / 2", "beta=b", LADDER["v2"]),
-    "an overwritten operand": ("adjoint", "d_x.to(x.dtype, copy=True)", "d_x.to(x.dtype)", LADDER["v2"]),
+    "half of a symmetric product": (
+        "newton_schulz_kernels",
+        "second + i[:, None] * depth, 1, first",
+        "second + i[:, None] * depth, 1, second",
+        LADDER["v2"],
+    ),
+    "a linear term that is lost": (
+        "newton_schulz_kernels",
+        "alpha * accumulator, second, beta",
+        "alpha * accumulator, second, 0 * beta",
+        LADDER["v2"],
+    ),
+    "an adjoint without its polynomial": (
+        "newton_schulz_kernels",
+        "b, narrow_d_x, tl.zeros",
+        "both, narrow_d_x, tl.zeros",
+        LADDER["v2"],
+    ),
+    "an adjoint without its own term": (
+        "newton_schulz_kernels",
+        "+= a * tl.load(d_x",
+        "+= 0 * tl.load(d_x",
+        LADDER["v2"],
+    ),
+    "an overwritten operand": (
+        "newton_schulz",
+        "narrow, spare = spare, narrow",
+        "spare = narrow",
+        LADDER["v2"],
+    ),
     "a norm that is taken as constant": ("adjoint", "along / (norm", "0 * along / (norm", LADDER["v5"]),
     "columns whose length is constant": ("adjoint", "back, value=-1.0", "back, value=0.0", BASE),
     "chunks in the order of sequences": (
@@ -177,6 +208,10 @@ def plant_on_the_way_back(kind, right, wrong, folder, monkeypatch):
     if kind == "adjoint":
         for user in ("backward", "parallel_backward"):
             monkeypatch.setattr(f"analysis.kernels.{user}.adjoint", module)
+    elif kind == "newton_schulz_kernels":
+        monkeypatch.setattr("analysis.kernels.newton_schulz.kernels", module)
+    elif kind == "newton_schulz":
+        monkeypatch.setattr("analysis.kernels.adjoint.NewtonSchulz", module.NewtonSchulz)
     elif kind == "backward":
         monkeypatch.setattr("analysis.kernels.differentiable.backward", module)
     else:

@@ -1,0 +1,150 @@
+"""The products of Newton-Schulz and of its adjoint, for a batch of matrices [.., rows, cols] with rows <= cols.
+
+An iteration is A = X X^T, B = b A + c A A, X' = a X + B X. Products that are symmetric compute the tiles on and above the
+diagonal alone and store each of them twice.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from analysis.kernels.arithmetic import contract, narrow
+
+
+@triton.jit
+def upper_tile(rows: tl.constexpr, BLOCK: tl.constexpr):
+    """Return the matrix of a program, and the row and column of its tile; programs count tiles on and above the diagonal."""
+    tiles: tl.constexpr = (rows + BLOCK - 1) // BLOCK
+    upper: tl.constexpr = tiles * (tiles + 1) // 2
+    place = tl.program_id(0) % upper
+    row, begin = 0 * place, 0 * place
+    # no while loop: Triton 3.6 fails to compile one that it can see never runs
+    for each in tl.static_range(1, tiles):
+        first = each * tiles - each * (each - 1) // 2
+        row = tl.where(place >= first, each, row)
+        begin = tl.where(place >= first, first, begin)
+    return (tl.program_id(0) // upper).to(tl.int64), row, place - begin + row
+
+
+@triton.jit
+def store_symmetric(
+    out, accumulator, base, beta, i, j, rows: tl.constexpr, is_mirrored, ADD: tl.constexpr, DTYPE: tl.constexpr
+):  # fmt: skip
+    """Store accumulator (+ beta S with ADD, S [rows, rows] at `base`) at tile (i, j), and at (j, i) where that is another."""
+    mask = (i < rows)[:, None] & (j < rows)[None, :]
+    if ADD:
+        linear = tl.load(base + i[:, None] * rows + j[None, :], mask=mask, other=0.0)
+        accumulator += beta * linear.to(tl.float32)
+    result = narrow(accumulator, DTYPE)
+    tl.store(out + i[:, None] * rows + j[None, :], result, mask=mask)
+    if is_mirrored:
+        tl.store(out + j[None, :] * rows + i[:, None], result, mask=mask)
+
+
+@triton.jit
+def symmetric_kernel(
+    x, out, rows: tl.constexpr, depth: tl.constexpr, alpha, beta,
+    ADD: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN_ROWS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
+):  # fmt: skip
+    """out = alpha X X^T (+ beta X with ADD, X being square and symmetric); X [matrices, rows, depth]."""
+    matrix, row, col = upper_tile(rows, BLOCK)
+    i = row * BLOCK + tl.arange(0, BLOCK)
+    j = col * BLOCK + tl.arange(0, BLOCK)
+    base = x + matrix * rows * depth
+    accumulator = contract(
+        base + i[:, None] * depth, 1, base + j[None, :] * depth, 1, tl.zeros((BLOCK, BLOCK), tl.float32), depth,
+        i < rows, j < rows, DEPTH, EVEN_ROWS, EVEN_ROWS, EVEN_DEPTH,
+    )  # fmt: skip
+    into = out + matrix * rows * rows
+    store_symmetric(into, alpha * accumulator, base, beta, i, j, rows, row != col, ADD, DTYPE)
+
+
+@triton.jit
+def both_ways_kernel(
+    left, right, out, rows: tl.constexpr, depth: tl.constexpr, alpha, beta,
+    ADD: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN_ROWS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
+):  # fmt: skip
+    """out = alpha (L R^T + R L^T) (+ beta R with ADD, R being square and symmetric); L and R [matrices, rows, depth]."""
+    matrix, row, col = upper_tile(rows, BLOCK)
+    i = row * BLOCK + tl.arange(0, BLOCK)
+    j = col * BLOCK + tl.arange(0, BLOCK)
+    in_rows, in_cols = i < rows, j < rows
+    first, second = left + matrix * rows * depth, right + matrix * rows * depth
+    accumulator = contract(
+        first + i[:, None] * depth, 1, second + j[None, :] * depth, 1, tl.zeros((BLOCK, BLOCK), tl.float32), depth,
+        in_rows, in_cols, DEPTH, EVEN_ROWS, EVEN_ROWS, EVEN_DEPTH,
+    )  # fmt: skip
+    accumulator = contract(
+        second + i[:, None] * depth, 1, first + j[None, :] * depth, 1, accumulator, depth,
+        in_rows, in_cols, DEPTH, EVEN_ROWS, EVEN_ROWS, EVEN_DEPTH,
+    )  # fmt: skip
+    into = out + matrix * rows * rows
+    store_symmetric(into, alpha * accumulator, second, beta, i, j, rows, row != col, ADD, DTYPE)
+
+
+@triton.jit
+def polynomial_tile(
+    square, x, accumulator, matrix, i, j, rows: tl.constexpr, cols: tl.constexpr,
+    DEPTH: tl.constexpr, EVEN_ROWS: tl.constexpr, EVEN_COLS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
+):  # fmt: skip
+    """Return accumulator + S X at rows i and columns j; S [matrices, rows, rows], X [matrices, rows, cols]."""
+    left = square + matrix * rows * rows + i[:, None] * rows
+    right = x + matrix * rows * cols + j[None, :]
+    return contract(
+        left, 1, right, cols, accumulator, rows, i < rows, j < cols, DEPTH, EVEN_ROWS, EVEN_COLS, EVEN_DEPTH
+    )  # fmt: skip
+
+
+@triton.jit
+def iterate_kernel(
+    x, b, out, rows: tl.constexpr, cols: tl.constexpr, a,
+    DTYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN_ROWS: tl.constexpr, EVEN_COLS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
+):  # fmt: skip
+    """out = a X + B X; X and out [matrices, rows, cols], B [matrices, rows, rows]."""
+    col_tiles = tl.cdiv(cols, COLS)
+    tiles = tl.cdiv(rows, ROWS) * col_tiles
+    tile = tl.program_id(0) % tiles
+    matrix = (tl.program_id(0) // tiles).to(tl.int64)
+    i = (tile // col_tiles) * ROWS + tl.arange(0, ROWS)
+    j = (tile % col_tiles) * COLS + tl.arange(0, COLS)
+    accumulator = polynomial_tile(
+        b, x, tl.zeros((ROWS, COLS), tl.float32), matrix, i, j, rows, cols, DEPTH, EVEN_ROWS, EVEN_COLS, EVEN_DEPTH
+    )  # fmt: skip
+    mask = (i < rows)[:, None] & (j < cols)[None, :]
+    offsets = matrix * rows * cols + i[:, None] * cols + j[None, :]
+    accumulator += a * tl.load(x + offsets, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out + offsets, narrow(accumulator, DTYPE), mask=mask)
+
+
+@triton.jit
+def iterate_back_kernel(
+    x, b, both, d_x, narrow_d_x, narrow_out, rows: tl.constexpr, cols: tl.constexpr, a,
+    DTYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN_ROWS: tl.constexpr, EVEN_COLS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
+):  # fmt: skip
+    """d_X <- a d_X + B d_X + W X in float32; products take d_X from `narrow_d_x`, and `narrow_out` receives the new one.
+
+    X, d_X [matrices, rows, cols]; B and W = `both` [matrices, rows, rows].
+    """
+    col_tiles = tl.cdiv(cols, COLS)
+    tiles = tl.cdiv(rows, ROWS) * col_tiles
+    tile = tl.program_id(0) % tiles
+    matrix = (tl.program_id(0) // tiles).to(tl.int64)
+    i = (tile // col_tiles) * ROWS + tl.arange(0, ROWS)
+    j = (tile % col_tiles) * COLS + tl.arange(0, COLS)
+    accumulator = polynomial_tile(
+        b, narrow_d_x, tl.zeros((ROWS, COLS), tl.float32), matrix, i, j, rows, cols,
+        DEPTH, EVEN_ROWS, EVEN_COLS, EVEN_DEPTH,
+    )  # fmt: skip
+    accumulator = polynomial_tile(
+        both, x, accumulator, matrix, i, j, rows, cols, DEPTH, EVEN_ROWS, EVEN_COLS, EVEN_DEPTH
+    )  # fmt: skip
+    mask = (i < rows)[:, None] & (j < cols)[None, :]
+    offsets = matrix * rows * cols + i[:, None] * cols + j[None, :]
+    accumulator += a * tl.load(d_x + offsets, mask=mask, other=0.0)
+    tl.store(d_x + offsets, accumulator, mask=mask)
+    tl.store(narrow_out + offsets, narrow(accumulator, DTYPE), mask=mask)
