@@ -48,7 +48,7 @@ class Layer:
         sizes = Sizes(ring, max(1, self.updates) if is_parallel else 1, split, shares)
         self.ring = ring
         self.groups = _groups(plan, sign, sizes, limit)
-        self.tokens = TokenLaunches(plan, sign, limit)
+        self.tokens = TokenLaunches(plan, sign, limit, shares)
         new = lambda *shape, dtype: torch.empty(shape, dtype=dtype, device=sign.device)  # noqa: E731
         self.alpha = None if plan.momentum is None else new(self.chunks, sign.total_z, dtype=torch.float32)
         self.tokens_at_once = tokens_at_once(sign.total_z * shares)

@@ -1,6 +1,6 @@
 """The products of Newton-Schulz and of its adjoint, for a batch of matrices [.., rows, cols] with rows <= cols.
 
-An iteration is A = X X^T, B = b A + c A A, X' = a X + B X. Products that are symmetric compute the tiles on and above the
+An iteration is A = X X^T, B = a I + b A + c A A, X' = B X. Products that are symmetric compute the tiles on and above the
 diagonal alone and store each of them twice.
 """
 
@@ -44,21 +44,23 @@ def store_symmetric(
 
 @triton.jit
 def symmetric_kernel(
-    x, out, rows: tl.constexpr, depth: tl.constexpr, alpha, beta,
+    x, out, rows: tl.constexpr, depth: tl.constexpr, alpha, beta, diagonal,
     ADD: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr, DEPTH: tl.constexpr,
     EVEN_ROWS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """out = alpha X X^T (+ beta X with ADD, X being square and symmetric); X [matrices, rows, depth]."""
+    """out = alpha X X^T (with ADD, X being square and symmetric, + beta X + diagonal I); X [matrices, rows, depth]."""
     matrix, row, col = upper_tile(rows, BLOCK)
     i = row * BLOCK + tl.arange(0, BLOCK)
     j = col * BLOCK + tl.arange(0, BLOCK)
     base = x + matrix * rows * depth
-    accumulator = contract(
+    accumulator = alpha * contract(
         base + i[:, None] * depth, 1, base + j[None, :] * depth, 1, tl.zeros((BLOCK, BLOCK), tl.float32), depth,
         i < rows, j < rows, DEPTH, EVEN_ROWS, EVEN_ROWS, EVEN_DEPTH,
     )  # fmt: skip
+    if ADD:
+        accumulator += tl.where(i[:, None] == j[None, :], diagonal, 0.0)
     into = out + matrix * rows * rows
-    store_symmetric(into, alpha * accumulator, base, beta, i, j, rows, row != col, ADD, DTYPE)
+    store_symmetric(into, accumulator, base, beta, i, j, rows, row != col, ADD, DTYPE)
 
 
 @triton.jit
@@ -86,65 +88,28 @@ def both_ways_kernel(
 
 
 @triton.jit
-def polynomial_tile(
-    square, x, accumulator, matrix, i, j, rows: tl.constexpr, cols: tl.constexpr,
-    DEPTH: tl.constexpr, EVEN_ROWS: tl.constexpr, EVEN_COLS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
-):  # fmt: skip
-    """Return accumulator + S X at rows i and columns j; S [matrices, rows, rows], X [matrices, rows, cols]."""
-    left = square + matrix * rows * rows + i[:, None] * rows
-    right = x + matrix * rows * cols + j[None, :]
-    return contract(
-        left, 1, right, cols, accumulator, rows, i < rows, j < cols, DEPTH, EVEN_ROWS, EVEN_COLS, EVEN_DEPTH
-    )  # fmt: skip
-
-
-@triton.jit
-def iterate_kernel(
-    x, b, out, rows: tl.constexpr, cols: tl.constexpr, a,
-    DTYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
+def apply_kernel(
+    b, x, w, y, out, rows: tl.constexpr, cols: tl.constexpr,
+    TWICE: tl.constexpr, DTYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
     EVEN_ROWS: tl.constexpr, EVEN_COLS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """out = a X + B X; X and out [matrices, rows, cols], B [matrices, rows, rows]."""
+    """out = B X (+ W Y if TWICE); X, Y and out [matrices, rows, cols], B and W [matrices, rows, rows]."""
     col_tiles = tl.cdiv(cols, COLS)
     tiles = tl.cdiv(rows, ROWS) * col_tiles
     tile = tl.program_id(0) % tiles
     matrix = (tl.program_id(0) // tiles).to(tl.int64)
     i = (tile // col_tiles) * ROWS + tl.arange(0, ROWS)
     j = (tile % col_tiles) * COLS + tl.arange(0, COLS)
-    accumulator = polynomial_tile(
-        b, x, tl.zeros((ROWS, COLS), tl.float32), matrix, i, j, rows, cols, DEPTH, EVEN_ROWS, EVEN_COLS, EVEN_DEPTH
+    in_rows, in_cols = i < rows, j < cols
+    left, right = matrix * rows * rows + i[:, None] * rows, matrix * rows * cols + j[None, :]
+    accumulator = contract(
+        b + left, 1, x + right, cols, tl.zeros((ROWS, COLS), tl.float32), rows,
+        in_rows, in_cols, DEPTH, EVEN_ROWS, EVEN_COLS, EVEN_DEPTH,
     )  # fmt: skip
-    mask = (i < rows)[:, None] & (j < cols)[None, :]
-    offsets = matrix * rows * cols + i[:, None] * cols + j[None, :]
-    accumulator += a * tl.load(x + offsets, mask=mask, other=0.0).to(tl.float32)
-    tl.store(out + offsets, narrow(accumulator, DTYPE), mask=mask)
-
-
-@triton.jit
-def iterate_back_kernel(
-    x, b, both, d_x, narrow_d_x, narrow_out, rows: tl.constexpr, cols: tl.constexpr, a,
-    DTYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr,
-    EVEN_ROWS: tl.constexpr, EVEN_COLS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
-):  # fmt: skip
-    """d_X <- a d_X + B d_X + W X in float32; products take d_X from `narrow_d_x`, and `narrow_out` receives the new one.
-
-    X, d_X [matrices, rows, cols]; B and W = `both` [matrices, rows, rows].
-    """
-    col_tiles = tl.cdiv(cols, COLS)
-    tiles = tl.cdiv(rows, ROWS) * col_tiles
-    tile = tl.program_id(0) % tiles
-    matrix = (tl.program_id(0) // tiles).to(tl.int64)
-    i = (tile // col_tiles) * ROWS + tl.arange(0, ROWS)
-    j = (tile % col_tiles) * COLS + tl.arange(0, COLS)
-    accumulator = polynomial_tile(
-        b, narrow_d_x, tl.zeros((ROWS, COLS), tl.float32), matrix, i, j, rows, cols,
-        DEPTH, EVEN_ROWS, EVEN_COLS, EVEN_DEPTH,
-    )  # fmt: skip
-    accumulator = polynomial_tile(
-        both, x, accumulator, matrix, i, j, rows, cols, DEPTH, EVEN_ROWS, EVEN_COLS, EVEN_DEPTH
-    )  # fmt: skip
-    mask = (i < rows)[:, None] & (j < cols)[None, :]
-    offsets = matrix * rows * cols + i[:, None] * cols + j[None, :]
-    accumulator += a * tl.load(d_x + offsets, mask=mask, other=0.0)
-    tl.store(d_x + offsets, accumulator, mask=mask)
-    tl.store(narrow_out + offsets, narrow(accumulator, DTYPE), mask=mask)
+    if TWICE:
+        accumulator = contract(
+            w + left, 1, y + right, cols, accumulator, rows, in_rows, in_cols, DEPTH, EVEN_ROWS, EVEN_COLS, EVEN_DEPTH
+        )  # fmt: skip
+    tl.store(
+        out + right + i[:, None] * cols, narrow(accumulator, DTYPE), mask=in_rows[:, None] & in_cols[None, :]
+    )

@@ -187,66 +187,46 @@ def outer_kernel(
 
 
 @triton.jit
-def contract_parts(
-    left, right, right_step: tl.constexpr, zero, depth: tl.constexpr, in_rows, in_cols,
-    COLS: tl.constexpr, PARTS: tl.constexpr, DEPTH: tl.constexpr,
-    EVEN_ROWS: tl.constexpr, EVEN_COLS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
-):  # fmt: skip
-    """Return left right for PARTS neighbouring column tiles, the left side loaded once for all (unused tiles zero)."""
-    first_part, second_part, third_part = zero, zero, zero
-    for first in range(0, depth, DEPTH):
-        deep = first + tl.arange(0, DEPTH)
-        inside = deep < depth
-        a = load_tile(left + deep[None, :], in_rows, inside, EVEN_ROWS, EVEN_DEPTH)
-        b = right + deep[:, None] * right_step
-        first_part = product(a, load_tile(b, inside, in_cols, EVEN_DEPTH, EVEN_COLS), first_part)
-        if PARTS > 1:
-            second_part = product(a, load_tile(b + COLS, inside, in_cols, EVEN_DEPTH, EVEN_COLS), second_part)
-        if PARTS > 2:
-            third_part = product(
-                a, load_tile(b + 2 * COLS, inside, in_cols, EVEN_DEPTH, EVEN_COLS), third_part
-            )
-    return first_part, second_part, third_part
-
-
-@triton.jit
 def project_kernel(
     table, scratch, weights,
-    heads, total_z, x_b, x_h, x_t, start, stop, length,
+    heads, total_z, x_b, x_h, x_t, start, stop, length, chunks,
     width: tl.constexpr, values: tl.constexpr, num_tokens, w_chunk, w_last,
     X: tl.constexpr, OUT: tl.constexpr, DTYPE: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, PARTS: tl.constexpr, DEPTH: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr, STAGES: tl.constexpr,
     EVEN_T: tl.constexpr, EVEN_X: tl.constexpr, EVEN_V: tl.constexpr,
 ):  # fmt: skip
     """out = x W for every token of the chunks, each chunk with weights of its own (the last one from chunk w_last on).
 
-    x comes from the table (X a slot) or from scratch [chunk, z, length, width] (X negative).
+    x comes from the table (X a slot) or from scratch [chunk, z, length, width] (X negative). A program takes tile after tile,
+    and loads the first operands of one while it stores another.
     """
-    col_tiles = tl.cdiv(values, COLS * PARTS)
-    row = tl.program_id(0) // col_tiles
-    z = tl.program_id(1)
-    chunk = tl.program_id(2)
-    count = tl.minimum(length, stop - start - chunk * length)
-    if row * ROWS >= count:
-        return
-    position = row * ROWS + tl.arange(0, ROWS)
-    j = (tl.program_id(0) % col_tiles) * COLS * PARTS + tl.arange(0, COLS)
-    in_chunk, in_values = position < count, j < values
-    token = (start + chunk * length + position).to(tl.int64)
+    z, col_tiles = tl.program_id(1), tl.cdiv(values, COLS)
+    tiles = tl.cdiv(length, ROWS) * col_tiles
+    x_of_z = scratch
     if X >= 0:
-        x = address(table, X, DTYPE) + (z // heads).to(tl.int64) * x_b + (z % heads).to(tl.int64) * x_h
-        x += token[:, None] * x_t
-    else:
-        x = scratch + ((chunk * total_z + z).to(tl.int64) * length + position[:, None]) * width
-    w = weights + tl.minimum(chunk, w_last).to(tl.int64) * w_chunk + z.to(tl.int64) * width * values
-    out = address(table, OUT, DTYPE) + (z.to(tl.int64) * num_tokens + token[:, None]) * values + j[None, :]
-    first_part, second_part, third_part = contract_parts(
-        x, w + j[None, :], values, tl.zeros((ROWS, COLS), tl.float32), width, in_chunk, in_values,
-        COLS, PARTS, DEPTH, EVEN_T, EVEN_V, EVEN_X,
-    )  # fmt: skip
-    mask = in_chunk[:, None] & in_values[None, :]
-    tl.store(out, narrow(first_part, DTYPE), mask=mask)
-    if PARTS > 1:
-        tl.store(out + COLS, narrow(second_part, DTYPE), mask=mask)
-    if PARTS > 2:
-        tl.store(out + 2 * COLS, narrow(third_part, DTYPE), mask=mask)
+        x_of_z = address(table, X, DTYPE) + (z // heads).to(tl.int64) * x_b + (z % heads).to(tl.int64) * x_h
+    out_of_z = address(table, OUT, DTYPE) + z.to(tl.int64) * num_tokens * values
+    for tile in tl.range(
+        tl.program_id(0), tiles * chunks, tl.num_programs(0), flatten=True, num_stages=STAGES
+    ):
+        chunk, place = tile // tiles, tile % tiles
+        position = (place // col_tiles) * ROWS + tl.arange(0, ROWS)
+        j = (place % col_tiles) * COLS + tl.arange(0, COLS)
+        in_chunk, in_values = position < tl.minimum(length, stop - start - chunk * length), j < values
+        token = (start + chunk * length + position).to(tl.int64)
+        if X >= 0:
+            x = x_of_z + token[:, None] * x_t
+        else:
+            x = x_of_z + ((chunk * total_z + z).to(tl.int64) * length + position[:, None]) * width
+        w = (
+            weights
+            + tl.minimum(chunk, w_last).to(tl.int64) * w_chunk
+            + z.to(tl.int64) * width * values
+            + j[None, :]
+        )
+        result = contract(
+            x, 1, w, values, tl.zeros((ROWS, COLS), tl.float32), width, in_chunk, in_values,
+            DEPTH, EVEN_T, EVEN_V, EVEN_X,
+        )  # fmt: skip
+        out = out_of_z + token[:, None] * values + j[None, :]
+        tl.store(out, narrow(result, DTYPE), mask=in_chunk[:, None] & in_values[None, :])

@@ -15,6 +15,9 @@ from analysis.kernels.plan import Plan
 from analysis.kernels.signature import Signature
 from analysis.kernels.tiles import Tile, choose
 
+PROGRAMS = 528
+"""Programs of all shares together that take projections tile after tile: four for each multiprocessor of an H200."""
+
 
 @dataclass(frozen=True)
 class Span:
@@ -41,8 +44,9 @@ class Source:
 class TokenLaunches:
     """The token kernels of one layer; scratch planes and weights are handed in."""
 
-    def __init__(self, plan: Plan, sign: Signature, limit: int) -> None:
+    def __init__(self, plan: Plan, sign: Signature, limit: int, shares: int) -> None:
         self.plan, self.sign, self.limit = plan, sign, limit
+        self.programs = max(1, PROGRAMS // (shares * sign.total_z))
         self.slots = {
             name: slots.RATES + 3 - len(plan.rates) + index
             for index, name in enumerate(plan.moving if plan.rates else ())
@@ -111,14 +115,14 @@ class TokenLaunches:
         """Outputs of the span's tokens: scratch (or the queries) times the last layer, slot chunk but at most last_slot."""
         sign = self.sign
         width = sign.width if scratch is None else sign.hidden
-        tile = self._tile("project", span.length, sign.values, width)
-        tiles = triton.cdiv(span.length, tile.rows) * triton.cdiv(sign.values, tile.cols * tile.parts)
-        kernels.project_kernel[(tiles, sign.total_z, span.chunks)](
-            table, table if scratch is None else scratch, weights.tensor,
-            sign.heads, sign.total_z, *sign.q, span.start, span.stop, span.length, width, sign.values, sign.tokens,
+        kernel = "project" if span.chunks > 1 else "project one chunk"
+        tile = self._tile(kernel, span.length, sign.values, width)
+        tiles = triton.cdiv(span.length, tile.rows) * triton.cdiv(sign.values, tile.cols) * span.chunks
+        kernels.project_kernel[(min(tiles, self.programs), sign.total_z)](
+            table, table if scratch is None else scratch, weights.tensor, sign.heads, sign.total_z, *sign.q,
+            span.start, span.stop, span.length, span.chunks, width, sign.values, sign.tokens,
             weights.chunk_stride, last_slot,
             X=slots.Q if scratch is None else -1, OUT=slots.OUT, DTYPE=TRITON_TYPES[sign.dtype],
-            ROWS=tile.rows, COLS=tile.cols, PARTS=tile.parts, DEPTH=tile.depth, EVEN_T=span.is_even(tile.rows),
-            EVEN_X=width % tile.depth == 0, EVEN_V=sign.values % tile.cols == 0,
-            num_warps=tile.warps, num_stages=tile.stages,
+            ROWS=tile.rows, COLS=tile.cols, DEPTH=tile.depth, STAGES=tile.stages, EVEN_T=span.is_even(tile.rows),
+            EVEN_X=width % tile.depth == 0, EVEN_V=sign.values % tile.cols == 0, num_warps=tile.warps,
         )  # fmt: skip

@@ -58,7 +58,7 @@ FAULTS = {
         "accumulator += 0.0 * linear",
         LADDER["v5"],
     ),
-    "iteration of the wrong sign": ("newton_schulz", "+= a * tl.load(x", "-= a * tl.load(x", LADDER["v5"]),
+    "polynomial without its constant": ("newton_schulz", "diagonal, 0.0)", "0.0, 0.0)", LADDER["v5"]),
     "norm over the wrong axis": (
         "matrix",
         "total += tl.sum(w * w, 0)\n        goal",
@@ -153,16 +153,11 @@ WAY_BACK = {
     ),
     "an adjoint without its polynomial": (
         "newton_schulz_kernels",
-        "b, narrow_d_x, tl.zeros",
-        "both, narrow_d_x, tl.zeros",
+        "y + right, cols, accumulator",
+        "y + right, cols, 0 * accumulator",
         LADDER["v2"],
     ),
-    "an adjoint without its own term": (
-        "newton_schulz_kernels",
-        "+= a * tl.load(d_x",
-        "+= 0 * tl.load(d_x",
-        LADDER["v2"],
-    ),
+    "an adjoint without its matrix": ("newton_schulz_kernels", "if TWICE", "if False", LADDER["v2"]),
     "an overwritten operand": (
         "newton_schulz",
         "narrow, spare = spare, narrow",
