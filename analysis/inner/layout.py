@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from torch import Tensor
 from analysis.inner.chunks import chunks
 from analysis.inner.types import FastWeights, Inputs
 from analysis.inner.updates import inside_rates, momentum_gate, outside_rates
-from analysis.spec import InnerLoop, Reduction
+from analysis.spec import InnerLoop, QuerySource, Reduction
 
 
 def by_chunk(tokens: Float[Tensor, "*batch T X"], size: int) -> Float[Tensor, "*batch N L X"]:
@@ -30,19 +30,27 @@ def by_token(chunked: Float[Tensor, "*batch N L X"], num_tokens: int) -> Float[T
     return chunked.flatten(-3, -2).narrow(-2, 0, num_tokens)
 
 
+def evenly_spaced(chunked: Float[Tensor, "B H N L X"]) -> Float[Tensor, "B H N L X"]:
+    """Copy what every product would have to copy for itself, and transposed, unless the chunks lie evenly spaced in memory."""
+    return chunked.flatten(0, 2).view(chunked.shape)
+
+
 @dataclass(frozen=True)
 class ChunkedUpdates:
-    """What the updates of all chunks are made of.
+    """What the updates of all chunks are made of, and the tokens that are applied.
 
     Attributes:
+        x: queries by chunk, or keys where those are applied.
         k, v: keys and values by chunk; values are zero on padding.
         weight: rate times the loss's token factor (scale, 1/tokens for a mean); zero on padding.
         decay: momentum gate of every chunk.
         factor: factor of every chunk's transformed step.
         sizes: tokens of every chunk.
         updates: how many leading chunks update.
+        grid: height and width of the token grid.
     """
 
+    x: Float[Tensor, "B H N L K"]
     k: Float[Tensor, "B H N L K"]
     v: Float[Tensor, "B H N L V"]
     weight: Float[Tensor, "B H N L 1"]
@@ -50,6 +58,21 @@ class ChunkedUpdates:
     factor: Float[Tensor, "B H N 1 1"]
     sizes: tuple[int, ...]
     updates: int
+    grid: tuple[int, int] | None
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor by the name of its field."""
+        return {name: getattr(self, name) for name in ("x", "k", "v", "weight", "decay", "factor")}
+
+    def part(self, chunks: slice) -> ChunkedUpdates:
+        """Return a run of chunks."""
+        return ChunkedUpdates(
+            **{name: tensor[:, :, chunks] for name, tensor in self.tensors.items()},
+            sizes=self.sizes[chunks],
+            updates=min(max(self.updates - chunks.start, 0), chunks.stop - chunks.start),
+            grid=self.grid,
+        )
 
 
 def chunked_updates(spec: InnerLoop, inputs: Inputs) -> ChunkedUpdates:
@@ -66,14 +89,19 @@ def chunked_updates(spec: InnerLoop, inputs: Inputs) -> ChunkedUpdates:
         counts[-1] = sizes[-1]
         weight = weight / counts
 
-    def each(of: Callable[[Inputs], Tensor | float]) -> Float[Tensor, "B H N 1 1"]:
-        first = of(updating.tokens(0, sizes[0]))
-        if not isinstance(first, Tensor):  # a constant, the same for every chunk
-            return (ones[:, :, :1] * first).unsqueeze(2).expand(-1, -1, len(pieces), -1, -1)
-        rest = [of(updating.tokens(piece.start, piece.stop)) * ones[:, :, :1] for piece in pieces[1:]]
-        return torch.stack([first * ones[:, :, :1], *rest], 2)
+    whole = updating.num_tokens // sizes[0]
+    tails = [whole * sizes[0]] if whole < len(sizes) else []
 
+    def each(of: Callable[[Inputs], Tensor | float]) -> Float[Tensor, "B H N 1 1"]:
+        found = of(_chunks_last(updating.tokens(0, whole * sizes[0]), whole))
+        if not isinstance(found, Tensor):  # a constant, the same for every chunk
+            return (ones[:, :, :1] * found).unsqueeze(2).expand(-1, -1, len(sizes), -1, -1)
+        tail = [of(updating.tokens(start, updating.num_tokens)) * ones[:, :, :1] for start in tails]
+        return torch.cat([found.movedim(-1, 2), *(one.unsqueeze(2) for one in tail)], 2)
+
+    applied = inputs.k if spec.query is QuerySource.KEY else inputs.q
     return ChunkedUpdates(
+        x=by_chunk(applied, applied.shape[2] if spec.chunk is None else sizes[0]),
         k=by_chunk(updating.k, sizes[0]),
         v=by_chunk(updating.v, sizes[0]),
         weight=weight,
@@ -81,7 +109,18 @@ def chunked_updates(spec: InnerLoop, inputs: Inputs) -> ChunkedUpdates:
         factor=each(lambda piece: outside_rates(spec, piece)[last]),
         sizes=sizes,
         updates=sum(piece.updates for piece in pieces),
+        grid=inputs.grid,
     )
+
+
+def _chunks_last(inputs: Inputs, count: int) -> Inputs:
+    """Move the chunks of every rate and gate to a last axis of their own, [B, H, L, 1, N]: formulas for one chunk ignore it."""
+
+    def moved(x: Tensor) -> Tensor:
+        return x.reshape(*x.shape[:2], count, -1, 1).movedim(2, -1)
+
+    rates = {name: moved(rate) for name, rate in inputs.rates.items()}
+    return replace(inputs, rates=rates, momentum=None if inputs.momentum is None else moved(inputs.momentum))
 
 
 def shared_over_chunks(weights: FastWeights) -> dict[str, Tensor]:

@@ -36,15 +36,15 @@ def value(
 ) -> Float[Tensor, "*batch T V"]:
     """f(x) of an inner network at the given fast weights (sections 5.3 and 5.4, appendix G)."""
     if isinstance(network, Linear):
-        return x @ weights["w_out"]
+        return _product(x, weights["w_out"])
     if isinstance(network, SwiGLU):
-        return (F.silu(x @ weights["w_gate"]) * (x @ weights["w_up"])) @ weights["w_out"]
+        return (F.silu(_product(x, weights["w_gate"])) * _product(x, weights["w_up"])) @ weights["w_out"]
     if isinstance(network, GLU):
-        return F.silu(x @ weights["w_gate"]) * (x @ weights["w_linear"])
+        return F.silu(_product(x, weights["w_gate"])) * _product(x, weights["w_linear"])
     if isinstance(network, MLP):
         for name in network.fast_weights[:-1]:
-            x = F.silu(x @ weights[name])
-        return x @ weights["w_out"]
+            x = F.silu(_product(x, weights[name]))
+        return _product(x, weights["w_out"])
     assert isinstance(network, DepthwiseConv3x3)
     return torch.einsum("...tdn,...nd->...td", patches(x, grid), weights["w_conv"])
 
@@ -71,6 +71,13 @@ def gradients(
     return _mlp(network, weights, x, upstream, rates, wanted)
 
 
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    """x @ weight; a weight that all chunks share multiplies their tokens in one go, rather than being copied for each."""
+    if x.ndim == 5 and weight.ndim == 5 and weight.shape[2] == 1:
+        return (x.flatten(2, 3) @ weight.squeeze(2)).view(*x.shape[:4], -1)
+    return x @ weight
+
+
 def _outer(x: Tensor, upstream: Tensor, rate: Tensor | float) -> Tensor:
     return x.transpose(-2, -1) @ (upstream * rate)
 
@@ -78,7 +85,7 @@ def _outer(x: Tensor, upstream: Tensor, rate: Tensor | float) -> Tensor:
 def _swiglu(
     weights: FastWeights, x: Tensor, upstream: Tensor, rates: Rates, wanted: set[str]
 ) -> dict[str, Tensor]:
-    gate, up = x @ weights["w_gate"], x @ weights["w_up"]
+    gate, up = _product(x, weights["w_gate"]), _product(x, weights["w_up"])
     found: dict[str, Tensor] = {}
     if "w_out" in wanted:
         found["w_out"] = _outer(F.silu(gate) * up, upstream, rates["w_out"])
@@ -94,13 +101,13 @@ def _swiglu(
 def _glu(
     weights: FastWeights, x: Tensor, upstream: Tensor, rates: Rates, wanted: set[str]
 ) -> dict[str, Tensor]:
-    gate = x @ weights["w_gate"]
+    gate = _product(x, weights["w_gate"])
     found = {}
     if "w_linear" in wanted:
         found["w_linear"] = _outer(x, upstream * F.silu(gate), rates["w_linear"])
     if "w_gate" in wanted:
         found["w_gate"] = _outer(
-            x, upstream * (x @ weights["w_linear"]) * silu_derivative(gate), rates["w_gate"]
+            x, upstream * _product(x, weights["w_linear"]) * silu_derivative(gate), rates["w_gate"]
         )
     return found
 
@@ -110,7 +117,7 @@ def _mlp(
 ) -> dict[str, Tensor]:
     inputs, before = [x], []
     for name in network.fast_weights[:-1]:
-        before.append(inputs[-1] @ weights[name])
+        before.append(_product(inputs[-1], weights[name]))
         inputs.append(F.silu(before[-1]))
     found = {"w_out": _outer(inputs[-1], upstream, rates["w_out"])} if "w_out" in wanted else {}
     signal = upstream

@@ -21,6 +21,8 @@ from torch.autograd.function import once_differentiable
 from analysis.spec import NewtonSchulz
 
 Coefficients = tuple[tuple[float, float, float], ...]
+IN_CACHE = 2**16
+"""Numbers of the matrices that one thread of a processor iterates at a time: three such stacks in float32 fit an L2 cache."""
 
 
 class _Iterations(torch.autograd.Function):
@@ -55,12 +57,29 @@ class _Iterations(torch.autograd.Function):
         return upstream, None
 
 
+def _evaluate(x: Tensor, coefficients: Coefficients) -> Tensor:
+    """Run all iterations on a processor where no backward pass follows, on as many matrices at a time as its caches hold."""
+    found, count = x.new_empty(x.shape), max(1, torch.get_num_threads() * IN_CACHE // x[0].numel())
+    with torch.autocast(x.device.type, enabled=False):
+        for first in range(0, len(x), count):
+            piece, place = x[first : first + count], found[first : first + count]
+            for a, b, c in coefficients:
+                gram = torch.bmm(piece, piece.mT)
+                poly = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+                piece = torch.baddbmm(piece, poly, piece, beta=a)
+            place.copy_(piece)
+    return found
+
+
 def _iterate(x: Tensor, coefficients: Coefficients) -> Tensor:
     """Run all iterations: on a GPU one launch for matrices that fit one program, library products for the others."""
     from analysis.kernels import small_matrices
 
     if x.is_cuda and small_matrices.fits(x):
         return small_matrices.iterate(x, coefficients)
+    is_recorded = torch.is_grad_enabled() and x.requires_grad
+    if x.device.type == "cpu" and not is_recorded and not torch.compiler.is_compiling():
+        return _evaluate(x, coefficients)
     moved: Tensor = _Iterations.apply(x, coefficients)  # type: ignore[no-untyped-call]
     return moved
 

@@ -20,23 +20,23 @@ from torch import Tensor
 from analysis.errors import UnsupportedSpecError
 from analysis.inner import linear_view
 from analysis.inner.chunks import num_chunks
-from analysis.inner.layout import ChunkedUpdates, by_chunk, by_token, chunked_updates, shared_over_chunks
+from analysis.inner.layout import ChunkedUpdates, by_token, chunked_updates, evenly_spaced, shared_over_chunks
 from analysis.inner.networks import gradients, value
 from analysis.inner.recurrent import joint_norm, run_recurrent
-from analysis.inner.scans import affine_prefixes, decayed_sums, running_sums
+from analysis.inner.scans import affine_prefixes, decayed_sums, needs_graph, running_sums
 from analysis.inner.types import FastWeights, Inputs, Result, State, Trace
 from analysis.inner.updates import apply_transform, column_norms, renormalise, sign, token_losses
-from analysis.spec import InnerLoop, NormMode, Order, QuerySource, ReducibilityClass, Tail, reducibility
+from analysis.spec import InnerLoop, NormMode, Order, ReducibilityClass, Tail, reducibility
 
-WINDOW = 2**18
-"""Numbers of one tensor of tokens, over all sequences, that a window on a processor holds: a megabyte in float32."""
+WINDOW = 2**17
+"""Numbers of one tensor of tokens, over all sequences, that a window holds for each thread of a processor: 512 kB in float32."""
 
 
 class Carried(NamedTuple):
-    """The moving weights between two windows: as applied, unnormalised, and their momentum."""
+    """The moving weights between two windows: as applied, unnormalised (under weight norm), and their momentum."""
 
     fast: Float[Tensor, "B H I O"]
-    main: Float[Tensor, "B H I O"]
+    main: Float[Tensor, "B H I O"] | None
     momentum: Float[Tensor, "B H I O"] | None
 
 
@@ -65,50 +65,59 @@ def run_parallel(
         )
         return Result(single.outputs, single.state, single.trace, "parallel")
     if verdict.kind is not ReducibilityClass.AFFINE:
-        return _in_windows(spec, inputs, weights, measure, newton_schulz_dtype)
+        return _additive(spec, inputs, weights, measure, newton_schulz_dtype)
     updates = chunked_updates(spec, inputs)
-    states, momentum, raw = _affine_states(spec, inputs, updates, weights)
-    outputs = _read_out(spec, inputs, weights, states)
+    states, momentum, raw = _affine_states(spec, updates, weights)
+    outputs = by_token(_read_out(spec, updates, weights, states), inputs.num_tokens)
     final = _final(spec, weights, states[:, :, updates.updates], None, momentum)
-    trace = _trace(spec, inputs, updates, weights, states, raw) if measure and updates.updates else None
+    trace = _trace(spec, updates, weights, states, raw) if measure and updates.updates else None
     return Result(outputs, final, trace, "parallel")
 
 
-def _in_windows(
+def _additive(
     spec: InnerLoop, inputs: Inputs, weights: FastWeights, measure: bool, dtype: torch.dtype | None
 ) -> Result:
     """Run an additive loop window by window, each on the state that the one before leaves behind."""
-    last = spec.network.last
-    carried = Carried(weights[last], weights[last], None)
-    outputs, traces = [], []
-    for piece, is_final in _windows(spec, inputs):
-        local = spec if is_final else spec.edit(tail=Tail.UPDATE)
-        updates = chunked_updates(local, piece)
-        states, following, raw = _additive_states(local, piece, updates, weights, carried, dtype)
-        outputs.append(_read_out(local, piece, weights, states))
-        if measure and updates.updates:
-            traces.append(_trace(local, piece, updates, weights, states, raw))
-        carried = following
-    main = None if spec.weight_norm is None else carried.main
-    return Result(
-        outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2),
-        _final(spec, weights, carried.fast, main, carried.momentum),
-        _joined(traces) if traces else None,
-        "parallel",
-    )
+    start = weights[spec.network.last]
+    carried = Carried(start, None if spec.weight_norm is None else start, None)
+    windows = list(_windows(spec, inputs))
+    is_recorded = needs_graph(*windows[0].tensors.values(), *weights.values())
+    outputs, room, traces, done = [], None, [], 0
+    for window in windows:
+        states, carried, transformed = _additive_states(spec, window, weights, carried, dtype)
+        read = _read_out(spec, window, weights, states).flatten(2, 3)[:, :, : inputs.num_tokens - done]
+        if is_recorded or len(windows) == 1:
+            outputs.append(read)
+        else:  # into its place at once, while the caches hold it
+            room = read.new_empty(*inputs.q.shape[:3], read.shape[3]) if room is None else room
+            room[:, :, done : done + read.shape[2]] = read
+        done += read.shape[2]
+        if measure and window.updates:
+            raw = transformed * _each_step(spec, window.factor[:, :, : window.updates])
+            traces.append(_trace(spec, window, weights, states, raw))
+    if room is None:
+        room = outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2)
+    trace = _joined(traces) if traces else None
+    return Result(room, _final(spec, weights, *carried), trace, "parallel")
 
 
-def _windows(spec: InnerLoop, inputs: Inputs) -> Iterator[tuple[Inputs, bool]]:
-    """Yield runs of whole chunks, and whether each is the final one; everything at once off the processor."""
+def _windows(spec: InnerLoop, inputs: Inputs) -> Iterator[ChunkedUpdates]:
+    """Yield runs of whole chunks, then the tail, which padding would copy the sequence for; all at once off the processor."""
     on_processor = inputs.q.device.type == "cpu" and not torch.compiler.is_compiling()
     if not on_processor or spec.chunk is None or inputs.update_tokens is not None or inputs.grid is not None:
-        yield inputs, True
+        yield chunked_updates(spec, inputs)
         return
-    numbers = inputs.q.shape[0] * inputs.q.shape[1] * spec.chunk * max(inputs.k.shape[3], inputs.v.shape[3])
-    tokens = spec.chunk * max(1, WINDOW // numbers)
-    for start in range(0, inputs.num_tokens, tokens):
-        stop = min(start + tokens, inputs.num_tokens)
-        yield inputs.tokens(start, stop), stop == inputs.num_tokens
+    tokens = inputs.num_tokens
+    whole = tokens - tokens % spec.chunk
+    size = max(1, torch.get_num_threads() * WINDOW * tokens // (inputs.q.numel() * spec.chunk))
+    if whole:
+        updates = chunked_updates(
+            spec if whole == tokens else spec.edit(tail=Tail.UPDATE), inputs.tokens(0, whole)
+        )
+        for first in range(0, len(updates.sizes), size):
+            yield updates.part(slice(first, min(first + size, len(updates.sizes))))
+    if whole < tokens:
+        yield chunked_updates(spec, inputs.tokens(whole, tokens))
 
 
 def _final(
@@ -133,35 +142,36 @@ def _target_norms(spec: InnerLoop, weights: FastWeights) -> Tensor:
 
 def _additive_states(
     spec: InnerLoop,
-    inputs: Inputs,
     updates: ChunkedUpdates,
     weights: FastWeights,
     carried: Carried,
     dtype: torch.dtype | None,
 ) -> tuple[Float[Tensor, "B H N1 I O"], Carried, Tensor]:
-    """Return the last layer before chunk 0..N, what the next window starts from, and every raw step."""
+    """Return the last layer before chunk 0..N, what the next window starts from, and every raw step but for its factor."""
     last, live = spec.network.last, slice(0, updates.updates)
     if not updates.updates:
         return carried.fast.unsqueeze(2), carried, carried.fast.unsqueeze(2)[:, :, :0]
     shared = {**shared_over_chunks(weights), last: carried.fast.unsqueeze(2)}
-    upstream = -updates.v[:, :, live]
-    rates = {last: updates.weight[:, :, live]}
-    gradient = gradients(spec.network, shared, updates.k[:, :, live], upstream, rates, (last,), inputs.grid)[
-        last
-    ]
-    direction = _each_step(spec, gradient)
+    k, v, weight = updates.k[:, :, live], updates.v[:, :, live], updates.weight[:, :, live]
+    k = evenly_spaced(k)
+    # the upstream gradient is -v; the rates are smaller, so the sign goes to them
+    direction = gradients(spec.network, shared, k, v, {last: -weight}, (last,), updates.grid)[last]
+    direction = _each_step(spec, direction)
     if spec.momentum is not None:
         direction = decayed_sums(_each_step(spec, updates.decay[:, :, live]), direction, carried.momentum)
-    factor = _each_step(spec, updates.factor[:, :, live])
-    increments = apply_transform(spec.transform, direction, dtype) * factor
-    sums = running_sums(sign(spec) * increments, carried.main)[:, :, :: spec.steps]
-    momentum = direction[:, :, -1] if spec.momentum is not None else None
+    transformed = apply_transform(spec.transform, direction, dtype)
+    factor = sign(spec) * _each_step(spec, updates.factor[:, :, live])
+    start = carried.fast if carried.main is None else carried.main
+    sums = running_sums(transformed, factor, start)[:, :, :: spec.steps]
+    # copies, since a view would keep the matrices of every chunk
+    momentum = direction[:, :, -1].clone() if spec.momentum is not None else None
+    final = sums[:, :, -1].clone()
     if spec.weight_norm is None:
-        return sums, Carried(sums[:, :, -1], sums[:, :, -1], momentum), increments
+        return sums, Carried(final, None, momentum), transformed
     assert spec.weight_norm.mode is NormMode.PRE
     applied = renormalise(spec.weight_norm, sums[:, :, 1:], _target_norms(spec, weights).unsqueeze(2))
     states = torch.cat([carried.fast.unsqueeze(2), applied], 2)
-    return states, Carried(states[:, :, -1], sums[:, :, -1], momentum), increments
+    return states, Carried(states[:, :, -1].clone(), final, momentum), transformed
 
 
 def _each_step(spec: InnerLoop, by_chunk: Tensor) -> Tensor:
@@ -170,7 +180,7 @@ def _each_step(spec: InnerLoop, by_chunk: Tensor) -> Tensor:
 
 
 def _affine_states(
-    spec: InnerLoop, inputs: Inputs, updates: ChunkedUpdates, weights: FastWeights
+    spec: InnerLoop, updates: ChunkedUpdates, weights: FastWeights
 ) -> tuple[Float[Tensor, "B H N1 I O"], Tensor | None, Tensor]:
     """Return the last layer before chunk 0..N, the final momentum and every raw step, for the squared error.
 
@@ -182,7 +192,7 @@ def _affine_states(
     k, v, weight = updates.k[:, :, live], updates.v[:, :, live], updates.weight[:, :, live]
     decay, factor = updates.decay[:, :, live], sign(spec) * updates.factor[:, :, live]
     if linear_view.has_column_features(network):
-        phi = linear_view.column_features(network, shared, k, inputs.grid).transpose(2, 3)
+        phi = linear_view.column_features(network, shared, k, updates.grid).transpose(2, 3)
         v, weight = v.movedim(-1, 2).unsqueeze(-1), weight.unsqueeze(2)
         decay, factor, start = decay.unsqueeze(2), factor.unsqueeze(2), start.transpose(2, 3).unsqueeze(-1)
     else:
@@ -207,19 +217,16 @@ def _affine_states(
     return every[:, :, :: spec.steps], stacked[:, :, -1, rows:] if has_momentum else None, every.diff(dim=2)
 
 
-def _read_out(spec: InnerLoop, inputs: Inputs, weights: FastWeights, states: Tensor) -> Tensor:
+def _read_out(
+    spec: InnerLoop, updates: ChunkedUpdates, weights: FastWeights, states: Tensor
+) -> Float[Tensor, "B H N L V"]:
     """Apply to every chunk the state before or after its update; a chunk that does not update reads the last state."""
-    x = inputs.k if spec.query is QuerySource.KEY else inputs.q
-    if inputs.update_tokens is not None:
-        return value(spec.network, {**weights, spec.network.last: states[:, :, -1]}, x, inputs.grid)
-    size = inputs.num_tokens if spec.chunk is None else min(spec.chunk, inputs.num_tokens)
-    chunked = by_chunk(x, size)
-    first = 1 if spec.order is Order.UPDATE_THEN_APPLY else 0
-    read = states[:, :, first : first + chunked.shape[2]]
-    if read.shape[2] < chunked.shape[2]:
+    first, count = int(spec.order is Order.UPDATE_THEN_APPLY), updates.x.shape[2]
+    read = states[:, :, first : first + count]
+    if read.shape[2] < count:
         read = torch.cat([read, states[:, :, -1:]], 2)
     shared = {**shared_over_chunks(weights), spec.network.last: read}
-    return by_token(value(spec.network, shared, chunked, inputs.grid), inputs.num_tokens)
+    return value(spec.network, shared, evenly_spaced(updates.x), updates.grid)
 
 
 def _joined(traces: Sequence[Trace]) -> Trace:
@@ -232,7 +239,6 @@ def _joined(traces: Sequence[Trace]) -> Trace:
 
 def _trace(
     spec: InnerLoop,
-    inputs: Inputs,
     updates: ChunkedUpdates,
     weights: FastWeights,
     states: Tensor,
@@ -246,7 +252,7 @@ def _trace(
         k, v = updates.k[:, :, :live], updates.v[:, :, :live]
         sides = []
         for at in (states[:, :, :live], states[:, :, 1 : live + 1]):
-            losses = token_losses(spec.loss, value(spec.network, {**shared, last: at}, k, inputs.grid), v)
+            losses = token_losses(spec.loss, value(spec.network, {**shared, last: at}, k, updates.grid), v)
             sides.append((losses * real).sum(-1) / counts)
         steps = joint_norm([raw]).unflatten(-1, (live, spec.steps)).sum(-1)  # type: ignore[no-untyped-call]
         return Trace(sides[0], sides[1], steps / joint_norm([states[:, :, :live]]), sizes)

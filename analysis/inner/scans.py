@@ -12,6 +12,11 @@ from torch import Tensor
 Elements = tuple[Tensor, ...]
 
 
+def needs_graph(*tensors: Tensor) -> bool:
+    """Whether autograd records what is computed from some tensors, so that nothing may be written in place."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
 def associative_scan(
     combine: Callable[[Elements, Elements], Elements], elements: Elements, dim: int = -3
 ) -> Elements:
@@ -31,14 +36,16 @@ def associative_scan(
 
 
 def running_sums(
-    values: Float[Tensor, "*batch N I O"], start: Float[Tensor, "*batch I O"]
+    values: Float[Tensor, "*batch N I O"],
+    factor: Float[Tensor, "*batch N 1 1"],
+    start: Float[Tensor, "*batch I O"],
 ) -> Float[Tensor, "*batch N1 I O"]:
-    """S_j = start + values_0 + ... + values_{j-1} for j = 0..N."""
+    """S_j = start + factor_0 values_0 + ... + factor_{j-1} values_{j-1} for j = 0..N."""
     if values.device.type != "cpu" or torch.compiler.is_compiling():
         first = start.unsqueeze(-3)
-        return torch.cat([first, first + values.cumsum(-3)], -3)
+        return torch.cat([first, first + (values * factor).cumsum(-3)], -3)
     # On a processor cumsum walks the strided axis element by element: whole matrices add up many times as fast.
-    return torch.stack(list(accumulate(values.unbind(-3), initial=start)), -3)
+    return _in_turn(start, values, factor, lambda last, value, scale: (last, value, scale))
 
 
 def decayed_sums(
@@ -49,11 +56,9 @@ def decayed_sums(
     """D_j = values_j + decay_j D_{j-1} for all j at once, D_{-1} being `before` or 0 (the momentum recurrence of Theorem 3)."""
     if values.device.type == "cpu" and not torch.compiler.is_compiling():
         # The scan reads and writes everything log2(N) times; a processor has no use for its parallelism.
-        each, found = zip(values.unbind(-3), decay.unbind(-3), strict=True), []
-        for value, factor in each:
-            before = value if before is None else torch.addcmul(value, factor, before)
-            found.append(before)
-        return torch.stack(found, -3)
+        start = torch.zeros_like(values.select(-3, 0)) if before is None else before
+        found = _in_turn(start, values, decay, lambda last, value, gate: (value, last, gate))
+        return found.narrow(-3, 1, values.shape[-3])
 
     def combine(earlier: Elements, later: Elements) -> Elements:
         return later[0] * earlier[0], later[1] + later[0] * earlier[1]
@@ -62,6 +67,27 @@ def decayed_sums(
         first = values.narrow(-3, 0, 1) + decay.narrow(-3, 0, 1) * before.unsqueeze(-3)
         values = torch.cat([first, values.narrow(-3, 1, values.shape[-3] - 1)], -3)
     return associative_scan(combine, (decay, values))[1]
+
+
+def _in_turn(
+    start: Float[Tensor, "*batch I O"],
+    values: Float[Tensor, "*batch N I O"],
+    factor: Float[Tensor, "*batch N 1 1"],
+    terms: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]],
+) -> Float[Tensor, "*batch N1 I O"]:
+    """X_0 = start, X_{j+1} = a + b c with (a, b, c) = terms(X_j, values_j, factor_j); in its place unless autograd records it."""
+    each = zip(values.unbind(-3), factor.unbind(-3), strict=True)
+    if needs_graph(start, values, factor):
+        steps = accumulate(each, lambda last, step: torch.addcmul(*terms(last, *step)), initial=start)
+        return torch.stack(list(steps), -3)
+    dtype = torch.promote_types(start.dtype, values.dtype)
+    *batch, count, rows, columns = values.shape
+    found = values.new_empty(*batch, count + 1, rows, columns, dtype=dtype)
+    places = found.unbind(-3)
+    places[0].copy_(start)
+    for (value, scale), last, place in zip(each, places, places[1:], strict=False):
+        torch.addcmul(*terms(last, value, scale), out=place)
+    return found
 
 
 def affine_prefixes(

@@ -1,5 +1,7 @@
 """Windows of chunks on a processor: any number of chunks in a window is the loop itself, and what is carried matters."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -32,10 +34,31 @@ TOKENS = 35
 """Four chunks of eight and a tail of three."""
 
 
+CHUNK = 3 * 2 * 8 * 5
+"""Numbers of a chunk of keys, over all sequences."""
+
+
 @pytest.fixture(params=[1, 2, 3], ids=lambda chunks: f"{chunks} chunks a window")
 def narrow(request, monkeypatch):
-    monkeypatch.setattr(parallel, "WINDOW", request.param * 2 * 3 * 8 * 5)
+    hold(monkeypatch, request.param)
     return request.param
+
+
+def hold(monkeypatch, chunks):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(parallel, "WINDOW", chunks * CHUNK)
+
+
+def drawn(spec, **options):
+    """Inputs as layers make them, the heads of a token side by side in memory, or head by head."""
+    inputs, weights = draw(spec, **options)
+    if not options.get("requires_grad"):
+        parts = {
+            name: getattr(inputs, name).transpose(1, 2).contiguous().transpose(1, 2)
+            for name in ("q", "k", "v")
+        }
+        inputs = replace(inputs, **parts)
+    return inputs, weights
 
 
 def everything(result):
@@ -55,16 +78,17 @@ def worst(result, truth):
 @pytest.mark.parametrize("tokens", [TOKENS, 8, 5, 32])
 def test_windows_are_the_loop(name, tokens, narrow):
     spec = LOOPS[name]
-    inputs, weights = draw(spec, tokens=tokens)
+    inputs, weights = drawn(spec, tokens=tokens)
     truth = run(spec, inputs, weights, "reference")
-    assert worst(run(spec, inputs, weights, "parallel"), truth) < 1e-10
+    with torch.no_grad():
+        assert worst(run(spec, inputs, weights, "parallel"), truth) < 1e-10
 
 
 @pytest.mark.parametrize("name", ["v2", "v3", "normalised beside the sum"])
 def test_gradients_and_traces_cross_windows(name, narrow):
     spec, found = LOOPS[name], {}
     for backend in ("parallel", "recurrent"):
-        inputs, weights = draw(spec, tokens=TOKENS, requires_grad=True)
+        inputs, weights = drawn(spec, tokens=TOKENS, requires_grad=True)
         result = run(spec, inputs, weights, backend, measure=True)
         given = leaves(inputs, weights)
         gradients = torch.autograd.grad(result.outputs.square().sum(), list(given.values()))
@@ -73,21 +97,40 @@ def test_gradients_and_traces_cross_windows(name, narrow):
     assert all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(*found.values(), strict=True))
 
 
+def test_outputs_have_the_gradient_of_keys_that_the_first_window_does_not_read(monkeypatch):
+    hold(monkeypatch, 1)
+    found = []
+    for backend in ("parallel", "recurrent"):
+        inputs, weights = drawn(LOOPS["v2"], tokens=TOKENS)
+        k = inputs.k.requires_grad_()
+        outputs = run(LOOPS["v2"], inputs, weights, backend).outputs
+        found.append(torch.autograd.grad(outputs.square().sum(), k)[0])
+    assert torch.allclose(*found, rtol=1e-9, atol=1e-12) and found[0].any()
+
+
 @pytest.mark.parametrize("lost", ["fast", "momentum"])
 def test_a_window_that_forgets_is_found(lost, monkeypatch):
-    monkeypatch.setattr(parallel, "WINDOW", 2 * 3 * 8 * 5)
+    hold(monkeypatch, 1)
     spec = LOOPS["v3"]
-    inputs, weights = draw(spec, tokens=TOKENS)
+    inputs, weights = drawn(spec, tokens=TOKENS)
     truth = run(spec, inputs, weights, "reference")
-    states, start = parallel._additive_states, weights["w_out"]
+    states = parallel._additive_states
 
-    def forgetful(spec, inputs, updates, weights, carried, dtype):
-        forgotten = {"momentum": None} if lost == "momentum" else {"fast": start, "main": start}
-        return states(spec, inputs, updates, weights, carried._replace(**forgotten), dtype)
+    def forgetful(spec, updates, weights, carried, dtype):
+        forgotten = {"momentum": None} if lost == "momentum" else {"fast": weights["w_out"]}
+        return states(spec, updates, weights, carried._replace(**forgotten), dtype)
 
     monkeypatch.setattr(parallel, "_additive_states", forgetful)
     found = run(spec, inputs, weights, "parallel").outputs
     assert (found - truth.outputs).norm() / truth.outputs.norm() > 1e-3
+
+
+def test_no_matrix_of_an_earlier_chunk_outlives_the_loop():
+    spec = LOOPS["v3"]
+    inputs, weights = drawn(spec, tokens=TOKENS)
+    state = run(spec, inputs, weights, "parallel").state
+    for tensor in (state.fast_weights["w_out"], state.momentum["w_out"]):
+        assert tensor.untyped_storage().nbytes() == tensor.nbytes
 
 
 def test_auto_leaves_an_affine_scan_to_devices_with_units_to_spare():
