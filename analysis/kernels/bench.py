@@ -43,7 +43,6 @@ ISSUING_CYCLES = 4_000_000
 SETS = 3
 """Input sets that timed calls rotate through: three of 400 MB at the standard shape, far beyond the L2 cache."""
 
-
 Implementation = Callable[[Any, Tensors], Tensor]
 Truth = Callable[[Any, Tensors], tuple[Tensor, Mapping[str, Tensor]]]
 
