@@ -23,7 +23,7 @@ ALLOWED = {
     "models": {"inner", "spec"} | BASE,
     "data": BASE,
     "records": {"spec", "statistics"} | BASE,
-    "training": {"models", "data", "records", "spec", "statistics"} | BASE,
+    "training": {"models", "inner", "data", "records", "spec", "statistics"} | BASE,
     "probes": {"models", "inner", "spec", "data", "records", "statistics"} | BASE,
     "theorems": {"inner", "spec", "records", "statistics"} | BASE,
     "speed": {"kernels", "inner", "spec", "records", "training", "statistics"} | BASE,

@@ -18,6 +18,13 @@ from analysis.inner.types import FastWeights, Inputs, Result
 from analysis.spec import InnerLoop
 
 
+def allow_many_graphs() -> None:
+    """Let torch.compile hold a graph for any loop and shape of a process and fail beyond, where it would turn to eager code."""
+    torch._dynamo.config.recompile_limit = 1024
+    torch._dynamo.config.accumulated_recompile_limit = 8192
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+
+
 @functools.cache
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(function, dynamic=False)
@@ -40,6 +47,7 @@ def run_compiled(
         raise UnsupportedSpecError(
             "the compiled backend needs measure=False, received True; use 'recurrent'."
         )
+    allow_many_graphs()
     result = run_recurrent(
         spec,
         inputs,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from analysis.inner import Inputs, run
+from analysis.inner.compiled import allow_many_graphs
 from analysis.inner.parallel import run_parallel
 from analysis.inner.recurrent import apply, run_recurrent, update
 from analysis.kernels.bench import Implementation
@@ -41,13 +42,6 @@ def compiled(case: Case) -> dict[str, Implementation]:
 
 def _inputs(tensors: Tensors) -> Inputs:
     return Inputs(tensors.q, tensors.k, tensors.v, tensors.rates, tensors.momentum)
-
-
-def allow_many_graphs() -> None:
-    """Let torch.compile hold a graph for every rung and length: falling back to eager code would be silent."""
-    torch._dynamo.config.recompile_limit = 1024
-    torch._dynamo.config.accumulated_recompile_limit = 8192
-    torch._dynamo.config.fail_on_recompile_limit_hit = True
 
 
 @functools.cache

@@ -14,10 +14,10 @@ import torch
 
 from analysis.errors import ParameterError
 from analysis.inner import BACKENDS, Inputs, run
+from analysis.inner.compiled import allow_many_graphs
 from analysis.kernels.cases import Case, Tensors, draw
 from analysis.records import Record
 from analysis.spec import RUNGS, InnerLoop
-from analysis.speed.comparisons import allow_many_graphs
 from analysis.speed.rows import INCLUDED, timed
 from analysis.speed.suites import forms, loop_of
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from analysis.inner.compiled import allow_many_graphs
 from analysis.models.host import Host
 from analysis.models.inner_call import Call
 from analysis.models.sites import SILENT, Scope
@@ -42,10 +43,7 @@ def training_backend(host: Host, compiled: bool) -> str:
 
 def compile_blocks(host: Host) -> None:
     """Replace the forward of every block, or of its pieces, by a compiled one that acts while gradients are recorded."""
-    # Each recipe of a process is another graph; falling back to eager code after a few of them would be silent.
-    torch._dynamo.config.recompile_limit = 1024
-    torch._dynamo.config.accumulated_recompile_limit = 8192
-    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    allow_many_graphs()  # each recipe of a process is another one
     names = _PIECES if host.family is Family.LACT_LM and is_sequential(host) else ("forward",)
     for name in names:
         owners = [_owner(block, name) for block in _blocks(host)]
