@@ -1,4 +1,7 @@
-"""Run notebooks with papermill: parameters checked first, two at a time, executed ones reused while nothing changed."""
+"""Run notebooks with papermill: parameters checked first, two at a time, executed ones reused while nothing changed.
+
+A notebook that times this machine says so in its metadata, `{"ttt_analysis": {"runs_alone": true}}`, and runs beside no other.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +47,7 @@ class _Task:
     parameters: dict[str, Any]
     key: str
     cells: int
+    runs_alone: bool
 
 
 def find_notebooks(notebooks: Sequence[Path] | None = None) -> list[Path]:
@@ -111,7 +115,7 @@ def run_notebooks(
     extra_inputs: Sequence[Path] = (),
     figures: Path | None = None,
 ) -> list[Executed]:
-    """Run notebooks in parallel threads and return them in order of their names, failed ones included.
+    """Run notebooks in parallel threads, and return them in order of their names, failed ones included.
 
     `parameters` maps `name` or `notebook.name` to a value; `timeout` is in seconds per cell; `fresh` ignores the
     cache; `extra_inputs` are further files whose content the results depend on; `figures` is the folder that figures are
@@ -152,20 +156,40 @@ def _prepare(
             parameters=resolved[path.stem],
             key=provenance.key(contents[path.stem], resolved[path.stem], around),
             cells=sum(cell["cell_type"] == "code" for cell in contents[path.stem]["cells"]),
+            runs_alone=_runs_alone(contents[path.stem]["metadata"]),
         )
         for path in found
     ]
     return tasks, around
 
 
+def _runs_alone(metadata: Mapping[str, Any]) -> bool:
+    ours = metadata.get("ttt_analysis")
+    return isinstance(ours, dict) and ours.get("runs_alone") is True
+
+
 def _run_all(
     tasks: Sequence[_Task], around: Mapping[str, str], jobs: int, timeout: int, scratch: Path, shown: Progress
 ) -> dict[str, Executed]:
-    if not tasks:
-        return {}
+    done: dict[str, Executed] = {}
+    together, alone = ([task for task in tasks if task.runs_alone == is_alone] for is_alone in (False, True))
+    for group, at_once in ((together, jobs), (alone, 1)):
+        if group:
+            done |= _run_group(group, around, at_once, timeout, scratch, shown)
+    return done
+
+
+def _run_group(
+    tasks: Sequence[_Task],
+    around: Mapping[str, str],
+    at_once: int,
+    timeout: int,
+    scratch: Path,
+    shown: Progress,
+) -> dict[str, Executed]:
     kernels = Kernels()
     done: dict[str, Executed] = {}
-    pool = ThreadPoolExecutor(max_workers=jobs)
+    pool = ThreadPoolExecutor(max_workers=at_once)
     try:
         futures = {
             pool.submit(_run_one, task, around, timeout, scratch, kernels.manager_class(), shown): task

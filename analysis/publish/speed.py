@@ -121,8 +121,12 @@ def by_shape(records: Iterable[Record]) -> dict[str, list[Record]]:
     """Return times by the shape of their layer in words, in the order measured."""
     found: dict[str, list[Record]] = {}
     for record in records:
-        where = record.parameters
+        where, threads = record.parameters, record.extra.get("threads")
         shape = f"{where['heads']} heads of {where['width']}, {where['tokens']:,} tokens in chunks of {where['chunk']:,}"
+        if where["batch"] > 1:
+            shape = f"{where['batch']} sequences at once, {shape}"
+        if threads:
+            shape += f", {threads} thread{'s' if threads > 1 else ''}"
         found.setdefault(shape, []).append(record)
     return found
 

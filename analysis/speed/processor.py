@@ -6,8 +6,9 @@ over the pairs.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 import torch
@@ -66,8 +67,21 @@ def times(spec: InnerLoop, case: Case, backends: Sequence[str], repeats: int) ->
     return found
 
 
-def compare(case: Case = SMALL, *, repeats: int = 25) -> tuple[Record, ...]:
+@contextlib.contextmanager
+def on_threads(count: int | None) -> Iterator[None]:
+    """Let operations of torch use so many threads of this process; None leaves them as they are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def compare(case: Case = SMALL, *, repeats: int = 25, threads: int | None = None) -> tuple[Record, ...]:
     """Return the records of both forms on every rung that has a parallel one; sizes are those of `case`, forward in float32.
+
+    threads: how many threads are timed; None takes torch's own number.
 
     Raises:
         ParameterError: a form disagrees with the reference, so its speed means nothing.
@@ -85,8 +99,9 @@ def compare(case: Case = SMALL, *, repeats: int = 25) -> tuple[Record, ...]:
                     f"expected {form} and reference to agree to {AGREEMENT:g} on {rung.name}, received {found:.1e}; mend "
                     "the backend before timing it."
                 )
-        for form, samples in times(spec, here, forms(rung.key), repeats).items():
-            records.append(_record(here, form, spec, samples, errors[form]))
+        with on_threads(threads):
+            for form, samples in times(spec, here, forms(rung.key), repeats).items():
+                records.append(_record(here, form, spec, samples, errors[form]))
     return tuple(records)
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -66,6 +67,28 @@ def test_a_change_of_anything_the_result_depends_on_changes_the_key(project, mon
     (project / "module.py").write_text("x = 1")
     keys.add(provenance.key(notebook, {"n": 1}, provenance.surroundings()))
     assert len(keys) == 7
+
+
+@pytest.mark.parametrize("ours", [{"runs_alone": True}, {"runs_alone": False}, None, "alone"])
+def test_a_notebook_that_times_the_machine_runs_beside_no_other(ours, project, monkeypatch):
+    running, beside = set(), {}
+
+    def pretended(task, *_):
+        running.add(task.path.stem)
+        time.sleep(0.2)
+        beside[task.path.stem] = set(running)
+        time.sleep(0.2)
+        running.discard(task.path.stem)
+        return SimpleNamespace(cached=False)
+
+    monkeypatch.setattr("analysis.publish.notebooks._run_one", pretended)
+    for name in ("01_other", "03_another"):
+        toys.write(project / "notebooks", name, *SQUARE)
+    toys.write(project / "notebooks", "02_timed", *SQUARE, ttt_analysis=ours)
+    assert len(run_notebooks(jobs=3)) == 3
+    assert {"01_other", "03_another"} <= beside["01_other"]
+    is_alone = ours == {"runs_alone": True}
+    assert (beside["02_timed"] == {"02_timed"}) == is_alone
 
 
 def test_a_bad_parameter_stops_everything_before_a_kernel_starts(project, monkeypatch):

@@ -163,8 +163,12 @@ def test_times_on_a_processor_have_a_row_for_every_shape_and_rung(records):
         for r in speed.kernel_times(records, **{**speed.STANDARD, "tokens": tokens})
         if r.parameters["variant"] in ("v2", "v6")
     ]
-    table = speed.processor_table(times)
+    batched = [
+        r.edit(parameters={**r.parameters, "batch": 8}, extra={**r.extra, "threads": 2}) for r in times
+    ]
     shape = "4 heads of 384, 8,192 tokens in chunks of 2,048"
+    assert list(speed.by_shape(batched))[1] == f"8 sequences at once, {shape}, 2 threads"
+    table = speed.processor_table(times)
     assert len(table) == 3, "the shorter one has both forms of Variant 2 alone"
     assert table.loc[(shape, "Variant\u00a02"), "largest error"] == "1.0e-12"
     assert table.loc[(shape, "Variant\u00a02"), "times as fast in parallel form"].startswith("4.00")

@@ -17,9 +17,9 @@ def code(source: str, *tags: str):
     return new_code_cell(source, metadata={"tags": list(tags)} if tags else {})
 
 
-def write(folder: Path, name: str, *cells, kernel: str | None = "author-env") -> Path:
+def write(folder: Path, name: str, *cells, kernel: str | None = "author-env", **metadata) -> Path:
     """Write a notebook whose stored kernel exists nowhere (or is absent), as files from other machines have."""
-    notebook = new_notebook(cells=list(cells))
+    notebook = new_notebook(cells=list(cells), metadata=metadata)
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell{number}"
     if kernel:
