@@ -93,7 +93,7 @@ def chunked_updates(spec: InnerLoop, inputs: Inputs) -> ChunkedUpdates:
     tails = [whole * sizes[0]] if whole < len(sizes) else []
 
     def each(of: Callable[[Inputs], Tensor | float]) -> Float[Tensor, "B H N 1 1"]:
-        found = of(_chunks_last(updating.tokens(0, whole * sizes[0]), whole))
+        found = of(_chunks_last(spec, updating.tokens(0, whole * sizes[0]), whole))
         if not isinstance(found, Tensor):  # a constant, the same for every chunk
             return (ones[:, :, :1] * found).unsqueeze(2).expand(-1, -1, len(sizes), -1, -1)
         tail = [of(updating.tokens(start, updating.num_tokens)) * ones[:, :, :1] for start in tails]
@@ -113,14 +113,15 @@ def chunked_updates(spec: InnerLoop, inputs: Inputs) -> ChunkedUpdates:
     )
 
 
-def _chunks_last(inputs: Inputs, count: int) -> Inputs:
-    """Move the chunks of every rate and gate to a last axis of their own, [B, H, L, 1, N]: formulas for one chunk ignore it."""
+def _chunks_last(spec: InnerLoop, inputs: Inputs, count: int) -> Inputs:
+    """Move the chunks of all rates and gates that are read to a last axis, [B, H, L, 1, N]: formulas for one chunk ignore it."""
 
     def moved(x: Tensor) -> Tensor:
         return x.reshape(*x.shape[:2], count, -1, 1).movedim(2, -1)
 
-    rates = {name: moved(rate) for name, rate in inputs.rates.items()}
-    return replace(inputs, rates=rates, momentum=None if inputs.momentum is None else moved(inputs.momentum))
+    rates = {name: moved(inputs.rates[name]) for name in spec.rate_names}
+    momentum = inputs.momentum if spec.needs_momentum_input else None
+    return replace(inputs, rates=rates, momentum=None if momentum is None else moved(momentum))
 
 
 def shared_over_chunks(weights: FastWeights) -> dict[str, Tensor]:

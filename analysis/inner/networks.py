@@ -74,7 +74,7 @@ def gradients(
 def _product(x: Tensor, weight: Tensor) -> Tensor:
     """x @ weight; a weight that all chunks share multiplies their tokens in one go, rather than being copied for each."""
     if x.ndim == 5 and weight.ndim == 5 and weight.shape[2] == 1:
-        return (x.flatten(2, 3) @ weight.squeeze(2)).view(*x.shape[:4], -1)
+        return (x.flatten(2, 3) @ weight.squeeze(2)).unflatten(2, x.shape[2:4])  # type: ignore[no-untyped-call]
     return x @ weight
 
 

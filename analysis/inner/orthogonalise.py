@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from analysis.inner.scans import needs_graph
 from analysis.spec import NewtonSchulz
 
 Coefficients = tuple[tuple[float, float, float], ...]
@@ -59,7 +60,10 @@ class _Iterations(torch.autograd.Function):
 
 def _evaluate(x: Tensor, coefficients: Coefficients) -> Tensor:
     """Run all iterations on a processor where no backward pass follows, on as many matrices at a time as its caches hold."""
-    found, count = x.new_empty(x.shape), max(1, torch.get_num_threads() * IN_CACHE // x[0].numel())
+    found, count = (
+        x.new_empty(x.shape),
+        max(1, torch.get_num_threads() * IN_CACHE // max(1, x.shape[1] * x.shape[2])),
+    )
     with torch.autocast(x.device.type, enabled=False):
         for first in range(0, len(x), count):
             piece, place = x[first : first + count], found[first : first + count]
@@ -77,8 +81,7 @@ def _iterate(x: Tensor, coefficients: Coefficients) -> Tensor:
 
     if x.is_cuda and small_matrices.fits(x):
         return small_matrices.iterate(x, coefficients)
-    is_recorded = torch.is_grad_enabled() and x.requires_grad
-    if x.device.type == "cpu" and not is_recorded and not torch.compiler.is_compiling():
+    if x.device.type == "cpu" and not needs_graph(x) and not torch.compiler.is_compiling():
         return _evaluate(x, coefficients)
     moved: Tensor = _Iterations.apply(x, coefficients)  # type: ignore[no-untyped-call]
     return moved

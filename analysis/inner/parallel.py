@@ -29,7 +29,7 @@ from analysis.inner.updates import apply_transform, column_norms, renormalise, s
 from analysis.spec import InnerLoop, NormMode, Order, ReducibilityClass, Tail, reducibility
 
 WINDOW = 2**17
-"""Numbers of one tensor of tokens, over all sequences, that a window holds for each thread of a processor: 512 kB in float32."""
+"""Numbers of the largest tensor of a window, tokens or states, for each thread of a processor: 512 kB in float32."""
 
 
 class Carried(NamedTuple):
@@ -80,7 +80,7 @@ def _additive(
     """Run an additive loop window by window, each on the state that the one before leaves behind."""
     start = weights[spec.network.last]
     carried = Carried(start, None if spec.weight_norm is None else start, None)
-    windows = list(_windows(spec, inputs))
+    windows = list(_windows(spec, inputs, start[0, 0].numel()))
     is_recorded = needs_graph(*windows[0].tensors.values(), *weights.values())
     outputs, room, traces, done = [], None, [], 0
     for window in windows:
@@ -101,15 +101,20 @@ def _additive(
     return Result(room, _final(spec, weights, *carried), trace, "parallel")
 
 
-def _windows(spec: InnerLoop, inputs: Inputs) -> Iterator[ChunkedUpdates]:
-    """Yield runs of whole chunks, then the tail, which padding would copy the sequence for; all at once off the processor."""
+def _windows(spec: InnerLoop, inputs: Inputs, state_size: int) -> Iterator[ChunkedUpdates]:
+    """Yield runs of whole chunks, then the tail, which padding would copy the sequence for; all at once off the processor.
+
+    state_size: numbers of one sequence's state, of which a window holds one for every chunk.
+    """
     on_processor = inputs.q.device.type == "cpu" and not torch.compiler.is_compiling()
     if not on_processor or spec.chunk is None or inputs.update_tokens is not None or inputs.grid is not None:
         yield chunked_updates(spec, inputs)
         return
     tokens = inputs.num_tokens
     whole = tokens - tokens % spec.chunk
-    size = max(1, torch.get_num_threads() * WINDOW * tokens // (inputs.q.numel() * spec.chunk))
+    sequences, width = inputs.q.shape[0] * inputs.q.shape[1], max(inputs.k.shape[3], inputs.v.shape[3])
+    of_chunk = sequences * max(spec.chunk * width, state_size)
+    size = max(1, torch.get_num_threads() * WINDOW // of_chunk)
     if whole:
         updates = chunked_updates(
             spec if whole == tokens else spec.edit(tail=Tail.UPDATE), inputs.tokens(0, whole)
@@ -189,6 +194,8 @@ def _affine_states(
     """
     network, live = spec.network, slice(0, updates.updates)
     shared, start = shared_over_chunks(weights), weights[network.last]
+    if not updates.updates:
+        return start.unsqueeze(2), None, start.unsqueeze(2)[:, :, :0]
     k, v, weight = updates.k[:, :, live], updates.v[:, :, live], updates.weight[:, :, live]
     decay, factor = updates.decay[:, :, live], sign(spec) * updates.factor[:, :, live]
     if linear_view.has_column_features(network):
@@ -213,8 +220,8 @@ def _affine_states(
         stacked = stacked.squeeze(-1).movedim(2, -1)
     rows = weights[network.last].shape[2]
     every = stacked[:, :, :, :rows]
-    has_momentum = spec.momentum is not None and updates.updates > 0
-    return every[:, :, :: spec.steps], stacked[:, :, -1, rows:] if has_momentum else None, every.diff(dim=2)
+    momentum = None if spec.momentum is None else stacked[:, :, -1, rows:]
+    return every[:, :, :: spec.steps], momentum, every.diff(dim=2)
 
 
 def _read_out(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from itertools import accumulate
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd import forward_ad
 
 Elements = tuple[Tensor, ...]
 
 
 def needs_graph(*tensors: Tensor) -> bool:
-    """Whether autograd records what is computed from some tensors, so that nothing may be written in place."""
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    """Whether autograd or a transform of torch.func follows what is computed from some tensors, and nothing may be in place."""
+    is_recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if is_recorded or torch.compiler.is_compiling():
+        return is_recorded
+    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    return forward_ad._current_level >= 0 or any(is_wrapped(tensor) for tensor in tensors)
 
 
 def associative_scan(
@@ -80,7 +86,7 @@ def _in_turn(
     if needs_graph(start, values, factor):
         steps = accumulate(each, lambda last, step: torch.addcmul(*terms(last, *step)), initial=start)
         return torch.stack(list(steps), -3)
-    dtype = torch.promote_types(start.dtype, values.dtype)
+    dtype = functools.reduce(torch.promote_types, (start.dtype, values.dtype, factor.dtype))
     *batch, count, rows, columns = values.shape
     found = values.new_empty(*batch, count + 1, rows, columns, dtype=dtype)
     places = found.unbind(-3)

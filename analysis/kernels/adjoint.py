@@ -1,4 +1,4 @@
-"""Adjoints of the parts of an inner loop, by hand: read-out, gradients, Newton-Schulz, update with norm.
+"""Adjoints of the parts of an inner loop, by hand: read-out, gradients, transform, update with norm.
 
 Products take operands in the operands' type and accumulate in float32; every fast-weight gradient is float32. Names: d_x is
 the derivative of the outer loss by x. `w_in` is [W_gate | W_up], so that both branches are one product. Tokens that meet
@@ -20,17 +20,17 @@ from analysis.kernels.tiles import shared_memory_limit
 Tensors = dict[str, Tensor]
 
 
-def product(a: Tensor, b: Tensor, out: Tensor, *, beta: float = 0.0, alpha: float = 1.0) -> Tensor:
-    """out <- beta out + alpha a b, all [n, rows, cols]; a and b of one type, out of the same or float32; returns out.
+def product(a: Tensor, b: Tensor, out: Tensor, *, beta: float = 0.0) -> Tensor:
+    """out <- beta out + a b, all [n, rows, cols]; a and b of one type, out of the same or float32; returns out.
 
     With beta zero, what `out` held does not matter. Sums are taken in float32 and rounded once to the type of `out`.
     """
     # given a place for the result, autocast leaves the operands alone
     if out.dtype == a.dtype:
-        return torch.baddbmm(out, a, b, beta=beta, alpha=alpha, out=out)
+        return torch.baddbmm(out, a, b, beta=beta, out=out)
     if out.is_cuda:
-        return torch.baddbmm(out, a, b, out.dtype, beta=beta, alpha=alpha, out=out)
-    return torch.baddbmm(out, a.float(), b.float(), beta=beta, alpha=alpha, out=out)
+        return torch.baddbmm(out, a, b, out.dtype, beta=beta, out=out)
+    return torch.baddbmm(out, a.float(), b.float(), beta=beta, out=out)
 
 
 def float_product(a: Tensor, b: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ but torch and Triton.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -21,7 +20,8 @@ from analysis import kernels
 from analysis.errors import ParameterError
 from analysis.kernels.cases import Case, Tensors, draw
 from analysis.kernels.forward import forget
-from analysis.kernels.roofline import event_milliseconds, floor
+from analysis.kernels.roofline import floor
+from analysis.kernels.timing import clock
 
 LIMITS = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 """Largest relative error ||x - exact|| / ||exact|| of outputs and state with which a speed is reported."""
@@ -38,8 +38,6 @@ Orthogonalising lifts small singular values to one and the rounding in them with
 even plain bfloat16 ends 80 % away from the float64 state of the published layer. There only a comparison tells a fault from
 the arithmetic.
 """
-ISSUING_CYCLES = 4_000_000
-"""About two milliseconds of the device's clock, in which a processor issues a call of the kernels."""
 SETS = 3
 """Input sets that timed calls rotate through: three of 400 MB at the standard shape, far beyond the L2 cache."""
 
@@ -95,14 +93,19 @@ def _check(
     if case.passes == "training":
         for leaf in (*tensors.leaves(), *exact_inputs.leaves()):
             leaf.requires_grad_()
-    done = Check()
-    fast: dict[str, Mapping[str, Tensor]] = {}
+    done, fast = Check(), dict[str, Mapping[str, Tensor]]()
 
     def with_state(name: str, run: Truth, spec: Any, tensors: Tensors) -> Tensor:
-        outputs, fast[name] = run(spec, tensors)
+        outputs, state = run(spec, tensors)
+        fast.setdefault(name, state)
         return outputs
 
-    expected = _outputs_and_gradients(partial(with_state, "exact", truth), spec, case, exact_inputs)
+    def again(run: Implementation, tensors: Tensors) -> dict[str, Tensor]:
+        is_training = case.passes == "training"
+        return _outputs_and_gradients(run, spec, case, tensors, FIRST) if is_training else {}
+
+    exactly = partial(with_state, "exact", truth)
+    expected = _outputs_and_gradients(exactly, spec, case, exact_inputs) | again(exactly, exact_inputs)
     weights = fast.pop("exact")
     poison = torch.full((case.batch, case.heads, case.tokens, case.width), float("nan"), device=device)
     del poison
@@ -113,9 +116,9 @@ def _check(
 
     states = {"triton": partial(with_state, "triton", ours), "plain": partial(with_state, "plain", plain)}
     for name, implementation in {**states, **others}.items():
-        found, done.first_ms[name] = first_call(
-            partial(_outputs_and_gradients, implementation, spec, case, tensors)
-        )
+        first = partial(_outputs_and_gradients, implementation, spec, case, tensors)
+        found, done.first_ms[name] = first_call(first)
+        found |= again(implementation, tensors)
         done.errors[name] = {key: _distance(found[key], x) for key, x in expected.items() if x.any()}
     for name, state in fast.items():
         done.errors[name] |= {each: _distance(state[each], weights[each]) for each in spec.moving}
@@ -127,24 +130,27 @@ def first_tokens(case: Case) -> int:
     return min(case.tokens, FIRST_CHUNKS * case.chunk)
 
 
-def _named(outputs: Tensor, case: Case) -> dict[str, Tensor]:
-    return {"outputs": outputs, f"{FIRST}outputs": outputs[:, :, : first_tokens(case)]}
+def _outputs_and_gradients(
+    run: Implementation, spec: Any, case: Case, tensors: Tensors, prefix: str = ""
+) -> dict[str, Tensor]:
+    """Return what a run is compared by: its outputs, and in training the gradients for one draw of upstream gradients.
 
-
-def _outputs_and_gradients(run: Implementation, spec: Any, case: Case, tensors: Tensors) -> dict[str, Tensor]:
-    """Return what is compared; in training the gradients for one draw of upstream gradients, and again of the first chunks.
-
-    Over many chunks rounding may grow until the gradients of two right implementations have nothing in common, and nothing
-    could be told from them. The loop runs once more for the second set: a compiled backward pass uses up what it saved.
+    With the prefix FIRST: the gradients alone, of a loss on the first chunks. Over many chunks rounding may grow until the
+    gradients of two right implementations have nothing in common, and nothing could be told from them. That takes a run of
+    its own: a compiled backward pass uses up what it saved.
     """
     outputs = run(spec, tensors)
-    found = _named(outputs, case)
-    if torch.is_grad_enabled():
-        generator = torch.Generator(outputs.device).manual_seed(98)
-        upstream = torch.randn(outputs.shape, generator=generator, device=outputs.device).to(outputs.dtype)
-        found |= _gradients("", outputs, upstream, tensors)
+    found = {} if prefix else {"outputs": outputs, f"{FIRST}outputs": outputs[:, :, : first_tokens(case)]}
+    if not torch.is_grad_enabled():
+        return found
+    generator = torch.Generator(outputs.device).manual_seed(98)
+    upstream = torch.randn(outputs.shape, generator=generator, device=outputs.device).to(outputs.dtype)
+    if prefix:
         upstream[:, :, first_tokens(case) :] = 0
-        found |= _gradients(FIRST, run(spec, tensors), upstream, tensors)
+    named = tensors.named()
+    gradients = torch.autograd.grad(outputs, list(named.values()), upstream, allow_unused=True)
+    for (name, leaf), gradient in zip(named.items(), gradients, strict=True):
+        found[f"{prefix}gradient {name}"] = torch.zeros_like(leaf) if gradient is None else gradient
     return found
 
 
@@ -184,49 +190,9 @@ def rule(dtype: str = "bfloat16") -> str:
     )
 
 
-def _gradients(prefix: str, outputs: Tensor, upstream: Tensor, tensors: Tensors) -> dict[str, Tensor]:
-    named = tensors.named()
-    found = torch.autograd.grad(outputs, list(named.values()), upstream, allow_unused=True)
-    return {
-        f"{prefix}gradient {name}": torch.zeros_like(leaf) if gradient is None else gradient
-        for (name, leaf), gradient in zip(named.items(), found, strict=True)
-    }
-
-
 def _distance(measured: Tensor, exact: Tensor) -> float:
     with torch.no_grad():
         return float((measured.double() - exact).norm() / exact.norm())
-
-
-@dataclass
-class Timing:
-    """Milliseconds of the warm calls of one implementation on one case, and the peak GiB beyond the inputs."""
-
-    median_ms: float
-    fastest_ms: float
-    slowest_ms: float
-    peak_gib: float
-    samples: list[float] = field(repr=False)
-
-
-def clock(call: Callable[[Tensors], Any], sets: list[Tensors], repeats: int = 25) -> Timing:
-    """Time a call with device events, warm, over rotating inputs.
-
-    The device is kept busy while the processor issues the call, as it is in a network of many layers; what takes longer to
-    issue than that, launch by launch, still waits for the processor.
-    """
-    torch.cuda.synchronize()
-    held = torch.cuda.memory_allocated()
-    for index in range(5):
-        call(sets[index % len(sets)])
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    samples = []
-    for index in range(repeats):
-        torch.cuda._sleep(ISSUING_CYCLES)
-        samples.append(event_milliseconds(partial(call, sets[index % len(sets)])))
-    peak = (torch.cuda.max_memory_allocated() - held) / 2**30
-    return Timing(statistics.median(samples), min(samples), max(samples), peak, samples)
 
 
 def training_call(run: Callable[[Tensors], Tensor]) -> Callable[[Tensors], Any]:

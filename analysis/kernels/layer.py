@@ -53,7 +53,7 @@ class Layer:
         self.alpha = None if plan.momentum is None else new(self.chunks, sign.total_z, dtype=torch.float32)
         self.tokens_at_once = tokens_at_once(sign.total_z * shares)
         together = max(1, self.tokens_at_once // self.length) if is_parallel else 1
-        self.at_once = min(together, self.chunks)
+        self.at_once = min(together, self.chunks, MOST_CHUNKS)
         self.scratch = self.read_scratch = new(1, 1, dtype=sign.dtype)
         if plan.network == "swiglu":
             planes = 3 if plan.moves_all else 1

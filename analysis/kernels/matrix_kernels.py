@@ -68,16 +68,9 @@ def gate_kernel(
 
 @triton.jit
 def scale_kernel(
-    d,
-    squares,
-    x,
-    size: tl.constexpr,
-    blocks: tl.constexpr,
-    eps,
-    DTYPE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    BLOCKS: tl.constexpr,
-):
+    d, squares, x, size: tl.constexpr, blocks: tl.constexpr, eps,
+    DTYPE: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
     """X = D / (||D||_F + eps) in the operands' type; d and x [matrices, size], squares [matrices, blocks]."""
     matrix, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     part = tl.arange(0, BLOCKS)
@@ -168,5 +161,5 @@ def prefix_kernel(
     for chunk in tl.range(chunks, num_stages=STAGES):
         at = (chunk * matrices + matrix) * size
         w += step * tl.load(change + at + turned, mask=mask, other=0.0).to(tl.float32)
-        tl.store(operand + at + matrices * size + offset, narrow(w, DTYPE), mask=mask)
+        tl.store(operand + ((chunk + 1) * matrices + matrix) * size + offset, narrow(w, DTYPE), mask=mask)
     tl.store(fast + matrix * size + offset, w, mask=mask)

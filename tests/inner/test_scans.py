@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -44,6 +46,33 @@ def test_sums_have_the_wider_of_two_types():
     with torch.no_grad():
         found = running_sums(values.bfloat16(), factor.bfloat16(), start)
     assert found.dtype == torch.float32 and torch.equal(found[:, :, 0], start)
+
+
+@pytest.mark.parametrize("narrow", [*itertools.product([False, True], repeat=3)])
+@pytest.mark.parametrize(
+    "sums", [running_sums, lambda values, factor, start: decayed_sums(factor, values, start)]
+)
+def test_sums_in_place_have_the_type_that_autograd_records(sums, narrow):
+    given = [drawn(7, 4, 5), drawn(7, 1, 1), drawn(4, 5)]
+    given = [
+        x.detach().to(torch.bfloat16 if is_narrow else torch.float32)
+        for x, is_narrow in zip(given, narrow, strict=True)
+    ]
+    in_place = sums(*given)
+    assert in_place.dtype == sums(*(x.requires_grad_() for x in given)).dtype
+    assert (in_place.dtype == torch.bfloat16) == all(narrow)
+
+
+def test_sums_under_transforms_of_torch_func():
+    values, factor, start = (x.detach() for x in (drawn(7, 4, 5), drawn(7, 1, 1), drawn(4, 5)))
+    expected = running_sums(values, factor, start)
+    one_by_one = torch.func.vmap(lambda v, f, s: running_sums(v[None], f[None], s[None])[0])(
+        values, factor, start
+    )
+    assert torch.equal(one_by_one, expected)
+    primal, tangent = torch.func.jvp(lambda v: running_sums(v, factor, start), (values,), (values,))
+    assert torch.equal(primal, expected)
+    torch.testing.assert_close(tangent, expected - start.unsqueeze(2))
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8])

@@ -7,14 +7,20 @@ import torch
 
 from analysis.inner import parallel, run
 from analysis.spec import (
+    GLU,
+    ConstantMomentum,
+    DepthwiseConv3x3,
     DotProduct,
     Family,
+    InnerLoop,
+    Linear,
     NormMode,
     Order,
     QuerySource,
     Reduction,
     SquaredError,
     Tail,
+    Trained,
     WeightNorm,
     ladder,
 )
@@ -36,6 +42,26 @@ TOKENS = 35
 
 CHUNK = 3 * 2 * 8 * 5
 """Numbers of a chunk of keys, over all sequences."""
+
+
+@pytest.mark.parametrize(("width", "values", "chunk"), [(4, 6, 8), (6, 4, 8), (9, 9, 1), (5, 20, 3)])
+def test_a_window_holds_no_more_than_it_may_of_tokens_or_states(width, values, chunk, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(parallel, "WINDOW", 1500)
+    inputs, weights = draw(RUNGS["v6"].edit(chunk=chunk), width=width, values=values, tokens=120)
+    state = weights["w_out"][0, 0].numel()
+    windows = list(parallel._windows(RUNGS["v6"].edit(chunk=chunk), inputs, state))
+    each = 6 * max(chunk * max(width, values), state)
+    assert len(windows) > 1
+    assert all(len(window.sizes) * each <= 3000 or len(window.sizes) == 1 for window in windows)
+
+
+def test_gates_that_a_loop_does_not_read_may_have_any_shape():
+    inputs, weights = draw(RUNGS["v6"])
+    odd = torch.rand(2, 3, 1, 1, dtype=torch.float64)
+    given = replace(inputs, momentum=odd, rates={"w_none": odd})
+    found = run(RUNGS["v6"], given, weights, backend="parallel").outputs
+    assert torch.equal(found, run(RUNGS["v6"], inputs, weights, backend="parallel").outputs)
 
 
 @pytest.fixture(params=[1, 2, 3], ids=lambda chunks: f"{chunks} chunks a window")
@@ -150,3 +176,21 @@ def test_an_update_of_weights_that_start_at_zero_has_no_size_in_either_form():
     ]
     assert all(size[..., 0].isinf().all() and size[..., 1:].isfinite().all() for size in sizes)
     assert torch.allclose(sizes[0][..., 1:], sizes[1][..., 1:], rtol=1e-9)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("momentum", [None, ConstantMomentum(0.9)])
+def test_a_single_chunk_that_does_not_update_reads_the_initial_weights(steps, momentum):
+    for network in (DepthwiseConv3x3(), GLU(), Linear()):
+        spec = InnerLoop(
+            network=network,
+            loss=SquaredError(),
+            steps=steps,
+            momentum=momentum,
+            trained=Trained.LAST,
+            tail=Tail.APPLY_ONLY,
+        )
+        inputs, weights = draw(spec)
+        expected = run(spec, inputs, weights, "reference")
+        found = run(spec, inputs, weights, "parallel")
+        torch.testing.assert_close(found.outputs, expected.outputs, rtol=0, atol=1e-12)

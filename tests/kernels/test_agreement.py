@@ -126,11 +126,19 @@ def test_a_full_last_chunk_that_reads_the_state_of_the_one_before(key):
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3])
-@pytest.mark.parametrize("key", ["v3", "v6"])
+@pytest.mark.parametrize("key", ["v2", "v3", "v6"])
 def test_more_chunks_than_one_launch_takes(key, at_once, monkeypatch):
     monkeypatch.setattr("analysis.kernels.layer.MOST_CHUNKS", at_once)
     for spec in (LADDER[key], LADDER[key].edit(tail=Tail.UPDATE, order=Order.UPDATE_THEN_APPLY)):
         within(errors(spec, torch.float32, is_parallel=True, tokens=29), LIMITS[torch.float32])
+
+
+@pytest.mark.parametrize("programs", [1, 2, 3])
+@pytest.mark.parametrize(("key", "form"), [("baseline", False), ("v2", True), ("v6", True)])
+def test_programs_that_take_tile_after_tile(programs, key, form, monkeypatch):
+    monkeypatch.setattr("analysis.kernels.tokens.PROGRAMS", programs)
+    spec = LADDER[key].edit(tail=Tail.UPDATE, order=Order.UPDATE_THEN_APPLY)
+    within(errors(spec, torch.float32, is_parallel=form, tokens=37, values=20), LIMITS[torch.float32])
 
 
 def redrawn(change):

@@ -9,10 +9,11 @@ import torch
 
 from analysis.errors import ParameterError
 from analysis.kernels import bench
-from analysis.kernels.bench import Timing, check, measure, within
+from analysis.kernels.bench import check, measure, within
 from analysis.kernels.cases import Case, draw
 from analysis.kernels.plan import plan_of
 from analysis.kernels.roofline import floor
+from analysis.kernels.timing import Timing
 from analysis.speed.comparisons import plain, truth
 from analysis.speed.suites import loop_of
 
@@ -85,6 +86,22 @@ def test_no_arithmetic_excuses_what_the_first_chunks_get_wrong():
     assert not within(
         nothing_in_common | {"first gradient q": 1.0}, dict.fromkeys(nothing_in_common, 0.9), "bfloat16"
     )
+
+
+@pytest.mark.parametrize("passes", ["forward", "training"])
+def test_a_first_call_that_leaves_no_state_is_found(passes, monkeypatch):
+    calls, right = [], bench.run_kernels
+
+    def empty_at_first(spec, case, tensors):
+        calls.append(case)
+        found = right(spec, case, tensors)
+        fast = {name: x * float("nan") for name, x in found.state["fast"].items()}
+        return replace(found, state={**found.state, "fast": fast}) if len(calls) == 1 else found
+
+    monkeypatch.setattr(bench, "run_kernels", empty_at_first)
+    case = replace(SMALL, passes=passes)
+    found = check(loop_of(case), case, truth, plain, {}, device="cpu").errors
+    assert not within(found["triton"], found["plain"], "float32")
 
 
 @pytest.mark.parametrize("at", [0, 1])

@@ -43,6 +43,12 @@ FAULTS = {
         "0 * tl.minimum(chunk, w_last)",
         LADDER["v6"],
     ),
+    "programs that stop after their first tile": (
+        "token",
+        "tiles * chunks, tl.num_programs(0), flatten",
+        "tl.minimum(tiles * chunks, tl.num_programs(0)), tl.num_programs(0), flatten",
+        LADDER["v6"],
+    ),
     "no momentum": (
         "matrix",
         "d = g + tl.load(alpha + chunk * total_z + matrix % total_z) * d",
@@ -236,6 +242,7 @@ def test_a_planted_fault_is_found(fault, tmp_path, monkeypatch):
     )
     module = planted(kind, right, wrong, tmp_path)
     monkeypatch.setattr(sys.modules[TARGETS[kind]], "kernels", module)
+    monkeypatch.setattr("analysis.kernels.tokens.PROGRAMS", 2)
     if kind == "matrix":
         monkeypatch.setattr("analysis.kernels.layer.matrix_kernels", module)
     found = errors(spec, torch.float32, **sizes)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from analysis.errors import ParameterError
-from analysis.kernels.bench import Timing
 from analysis.kernels.cases import Case, draw
+from analysis.kernels.timing import Timing
 from analysis.speed import flash
 from analysis.speed.flash import flash_records
 from analysis.speed.suites import loop_of
