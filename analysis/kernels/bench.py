@@ -183,10 +183,11 @@ def within(found: Mapping[str, float], plain: Mapping[str, float], dtype: str) -
 
 def rule(dtype: str = "bfloat16") -> str:
     """Return `within` in a sentence, for those who read the times."""
+    limit, cap, gradients = (f"{100 * x:g} %" for x in (LIMITS[dtype], OTHERS_LIMIT, GRADIENT_LIMITS[dtype]))
     return (
         f"A shape gets a time when the error of its outputs, of those of the first {FIRST_CHUNKS} chunks, and of its final state "
-        f"is at most {LIMITS[dtype]:g} in {dtype}, or at most {ROOM:g} times that of plain {dtype} arithmetic on the same "
-        f"inputs; that excuses the first chunks no further than {OTHERS_LIMIT:g}."
+        f"is at most {limit} in {dtype}, or at most {ROOM:g} times that of plain {dtype} arithmetic on the same inputs; that "
+        f"excuses the first chunks no further than {cap}. For gradients the limit is {gradients}, with the same exceptions."
     )
 
 

@@ -194,11 +194,11 @@ def speed_table(records: Sequence[Record]) -> Any:
             found = one_time(times, rung.key, form)
             missing = "not measured yet" if (rung.key, form) in printed else "no such form"
             row[form] = missing if found is None else f"{speed(found):.2f}"
-        row["ratio"] = f"{mine[rung.key].value:.2f}" if rung.key in mine else ""
+        row["ratio"] = str(mine[rung.key]) if rung.key in mine else ""
+        row["ratio, published"] = f"{theirs[rung.key]:.1f}" if rung.key in theirs else ""
         for form in FORMS:
             value = printed.get((rung.key, form))
             row[f"{form}, published"] = "" if value is None else f"{value:.2f}"
-        row["ratio, published"] = f"{theirs[rung.key]:.1f}" if rung.key in theirs else ""
         rows.append(row)
     return pd.DataFrame(rows).set_index("rung")
 
@@ -228,7 +228,7 @@ def as_table(rows: Sequence[dict[str, str]], index: Sequence[str] = ("rung", "fo
     return table.loc[:, (table != "").any()]
 
 
-OTHERS = ("torch.compile", "flash-linear-attention")
+COMPILED = "torch.compile"
 
 
 def _compared(records: Sequence[Record], ours: Record) -> dict[str, str]:
@@ -241,17 +241,11 @@ def _compared(records: Sequence[Record], ours: Record) -> dict[str, str]:
         "achieved": f"{extra['achieved']:.0%}" if "achieved" in extra else "",
         "peak (GiB)": f"{extra['peak_gib']:.2f}",
     }
-    for name in OTHERS:
-        other = rival(records, ours, name)
-        row[f"{name} (ms)"] = "" if other is None else f"{other.value:.3f}"
-        row[f"times {name}"] = "" if other is None else f"{ratio(other, ours)}{_note(other)}"
+    other = rival(records, ours, COMPILED)
+    row[f"{COMPILED} (ms)"] = "" if other is None else f"{other.value:.3f}"
+    row[f"{COMPILED}, peak (GiB)"] = "" if other is None else f"{other.extra['peak_gib']:.2f}"
+    row[f"times {COMPILED}"] = "" if other is None else str(ratio(other, ours))
     return row
-
-
-def _note(other: Record) -> str:
-    """What another implementation computes otherwise, as its record says."""
-    note = other.extra.get("note")
-    return f" ({note})" if note else ""
 
 
 def first_call_table(records: Sequence[Record]) -> Any:

@@ -50,7 +50,7 @@ def gradient_table(records: Sequence[Record]) -> Any:
         named = {"rung": RUNG_NAMES[ours.parameters["variant"]], "form": ours.parameters["form"]}
         rows += [
             {**named, "error of": kind}
-            | {name: percent(x[kind]) if kind in x else "" for name, x in sides.items()}
+            | {name: percent(x[kind]) if kind in x else "not kept" if x else "" for name, x in sides.items()}
             for kind in KINDS
             if kind in sides["kernels"]
         ]
@@ -73,16 +73,19 @@ def _kind(name: str) -> str:
     return {"outputs": "outputs", "first outputs": KINDS[0]}.get(name, KINDS[2])
 
 
-def gradients_held(records: Sequence[Record], limit: float, room: float) -> str:
+def gradients_held(records: Sequence[Record], limit: float, room: float, first: int) -> str:
     """Say how strictly the gradients of each recorded time of training were held to float64; nothing without any.
 
-    limit: the largest error that passes by itself; room: times the error of plain arithmetic that passes beyond it.
+    limit: the largest error that passes by itself; room: times the error of plain arithmetic that passes beyond it; first: how
+    many chunks are the first ones.
     """
     times = in_order(records, "training")
-    return " ".join(_held(ours, limit, room) for ours in times if GRADIENTS in largest(ours.extra["errors"]))
+    return " ".join(
+        _held(ours, limit, room, first) for ours in times if GRADIENTS in largest(ours.extra["errors"])
+    )
 
 
-def _held(ours: Record, limit: float, room: float) -> str:
+def _held(ours: Record, limit: float, room: float, first: int) -> str:
     where = ours.parameters
     name = f"{RUNG_NAMES[where['variant']]} in {where['form']} form"
     found, plain = largest(ours.extra["errors"]), largest(ours.extra["errors_of_plain"])
@@ -97,7 +100,12 @@ def _held(ours: Record, limit: float, room: float) -> str:
             f"{percent(plain[GRADIENTS])}, so that the check is loose: no worse than {room:g} times plain arithmetic"
         ]
     if FIRST_GRADIENTS in found:
-        said.append(f"with a loss on the first chunks alone it is {percent(found[FIRST_GRADIENTS])}")
+        side = (
+            "below the limit" if found[FIRST_GRADIENTS] <= limit else f"beyond the limit of {percent(limit)}"
+        )
+        said.append(
+            f"with a loss on the first {first} chunks alone it is {percent(found[FIRST_GRADIENTS])}, {side}"
+        )
     elif found[GRADIENTS] > limit:
         said.append("this record was made before gradients of the first chunks were checked by themselves")
     return f"**{name}**: {'; '.join(said)}."

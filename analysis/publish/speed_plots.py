@@ -51,9 +51,9 @@ def ladder(records: Sequence[Record], on_processor: Sequence[Record] = ()) -> tu
     for form in FORMS:
         own = {r.key: speed(found) for r in RUNGS if (found := one_time(times, r.key, form)) is not None}
         paper = {rung: value for (rung, of_form), value in printed.items() if of_form == form}
-        hollow = {"fillstyle": "none" if form == "recurrent" else "full"}
+        shape = {"marker": "o", "fillstyle": "none", "linestyle": "--"} if form == "recurrent" else {}
         _speeds(left, own, rows, f"{form}, measured", look(form).line())
-        _speeds(left, paper, rows, f"{form}, published", look("published").line() | hollow)
+        _speeds(left, paper, rows, f"{form}, published", look("published").line() | shape)
     _logarithmic(left)
     left.set_ylabel(SPEED)
     left.set_xticks(range(len(RUNGS)), SHORT.values())

@@ -131,7 +131,8 @@ def test_the_floor_of_linear_attention_is_two_products_and_four_sequences():
 def test_the_rule_is_told_with_the_numbers_that_decide():
     told = bench.rule()
     assert (
-        f"{bench.LIMITS['bfloat16']:g}" in told
+        f"at most {100 * bench.LIMITS['bfloat16']:g} %" in told
+        and f"limit is {100 * bench.GRADIENT_LIMITS['bfloat16']:g} %" in told
         and f"{bench.ROOM:g} times" in told
         and f"first {bench.FIRST_CHUNKS} chunks" in told
     )

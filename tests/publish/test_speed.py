@@ -8,7 +8,7 @@ import pytest
 
 from analysis.errors import ParameterError
 from analysis.paths import NOTEBOOKS
-from analysis.publish import speed, speed_plots, verdicts
+from analysis.publish import speed, speed_plots, speed_sentences, verdicts
 from analysis.publish.figures import csv_text
 from analysis.publish.speed_verdicts import parallel_is_faster, training_is_faster
 from analysis.records import Record, Store, select
@@ -54,7 +54,7 @@ def test_the_table_keeps_measured_and_published_apart(records):
     table = speed.speed_table(records)
     assert table.loc["Variant\u00a02", "parallel"] == "43.69"
     assert table.loc["Variant\u00a02", "parallel, published"] == "30.18"
-    assert table.loc["Variant\u00a02", "ratio"] == "4.00"
+    assert table.loc["Variant\u00a02", "ratio"].startswith("4.00 [")
     assert table.loc["Baseline", "parallel"] == "no such form"
     assert table.loc["Baseline", "recurrent, published"] == "4.30"
 
@@ -72,7 +72,7 @@ def test_comparisons_are_ratios_to_the_same_case(records):
     table = speed.comparison_table(records)
     assert table.loc[("Variant\u00a06", "parallel"), "times torch.compile"].startswith("3.00")
     assert table.loc[("Variant\u00a06", "parallel"), "achieved"] == "50%"
-    assert "flash-linear-attention (ms)" not in table
+    assert table.loc[("Variant\u00a06", "parallel"), "torch.compile, peak (GiB)"] == "0.25"
     both = speed.comparison_table(records, "training")
     assert list(both.index) == [("Baseline", "recurrent"), ("Variant\u00a02", "parallel")]
     assert "floor (ms)" not in both
@@ -143,9 +143,34 @@ def test_what_another_implementation_computes_otherwise_stands_beside_its_ratio(
         parameters={**ours.parameters, "implementation": "flash-linear-attention"},
         extra={**ours.extra, "samples": [3 * x for x in ours.extra["samples"]], "note": "causal by token"},
     )
-    shown = speed.comparison_table([*records, other]).loc[("Variant\u00a06", "parallel")]
-    assert shown["times flash-linear-attention"] == "3.00 [3.00, 3.00] (causal by token)"
-    assert "(" not in shown["times torch.compile"]
+    said = speed_sentences.beside_flash([*records, other])
+    assert "(causal by token)" in said and "3.00 [3.00, 3.00] times as fast" in said
+    assert speed_sentences.beside_flash(records) == speed_sentences.beside_flash([]) == ""
+
+
+def test_what_the_times_on_a_processor_come_to(records):
+    times = speed.kernel_times(records, **speed.STANDARD)
+    said = speed_sentences.on_processor(times)
+    assert "4.00 to 4.00 times as fast in parallel form (faster: all)" in said
+    mixed = [
+        r.edit(extra={**r.extra, "samples": [50.0] * 25})
+        if (r.parameters["variant"], r.parameters["form"]) == ("v3", "parallel")
+        else r
+        for r in times
+    ]
+    told = speed_sentences.on_processor(mixed)
+    assert "slower: Variant\u00a03" in told and "faster: Variant\u00a02, Variant\u00a04" in told
+    unsure = [r.edit(extra={**r.extra, "samples": r.extra["samples"][:3]}) for r in times]
+    assert "not told apart from the recurrent form: all" in speed_sentences.on_processor(unsure)
+
+
+def test_training_steps_of_another_commit_say_so(records):
+    times = speed.kernel_times(records, **speed.STANDARD)
+    steps = [r.edit(commit="a" * 40) for r in times[:2]]
+    said = speed_sentences.built_apart(steps, times)
+    assert "aaaaaaaaaa" in said and "another commit" in said
+    assert "another commit" not in speed_sentences.built_apart(times[:2], times)
+    assert speed_sentences.built_apart([], times) == ""
 
 
 def test_those_that_miss_a_goal_are_the_slow_parallel_forms(records):

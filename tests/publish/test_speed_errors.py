@@ -56,13 +56,13 @@ def test_gradients_of_the_first_chunks_are_shown_where_a_record_holds_them(recor
     rows = trained(records, {**LOOSE, "first gradients": 0.02})
     table = speed_errors.gradient_table(rows).loc[("Baseline", "recurrent")]
     assert table.loc[speed_errors.FIRST_GRADIENTS, "kernels"] == "2 %"
-    said = speed_errors.gradients_held(rows, 0.05, 1.5)
-    assert "on the first chunks alone it is 2 %" in said and "made before" not in said
+    said = speed_errors.gradients_held(rows, 0.05, 1.5, 3)
+    assert "on the first 3 chunks alone it is 2 %, below the limit" in said and "made before" not in said
 
 
 def test_the_sentence_says_where_the_check_is_loose(records):
-    said = speed_errors.gradients_held(trained(records, LOOSE), 0.05, 1.5)
+    said = speed_errors.gradients_held(trained(records, LOOSE), 0.05, 1.5, 3)
     assert "130 %" in said and "no worse than 1.5 times plain arithmetic" in said and "made before" in said
-    strict = speed_errors.gradients_held(trained(records, {"gradient q": 0.01}, variant="v2"), 0.05, 1.5)
+    strict = speed_errors.gradients_held(trained(records, {"gradient q": 0.01}, variant="v2"), 0.05, 1.5, 3)
     assert "below the limit of 5 %" in strict and "loose" not in strict
-    assert speed_errors.gradients_held(records, 0.05, 1.5) == "", "no gradients recorded, nothing claimed"
+    assert speed_errors.gradients_held(records, 0.05, 1.5, 3) == "", "no gradients recorded, nothing claimed"
