@@ -63,9 +63,10 @@ def steps_down(records: Sequence[Record], family: Family) -> list[Step]:
 
 
 def where_lost(records: Sequence[Record], family: Family, down_to: str = RUNGS[-1].key) -> str:
-    """Return in words which steps from the baseline down to a rung lose most: the largest two, and all beyond their intervals.
+    """Return in words which steps from the baseline down to a rung lose: all beyond their intervals, apart from other large ones.
 
-    '' without two steps to compare.
+    A step whose interval includes zero is named where its estimate is one of the largest two, and never as a loss. '' without two
+    steps to compare.
     """
     keys = [rung.key for rung in RUNGS]
     reached = keys[: keys.index(down_to) + 1]
@@ -74,11 +75,19 @@ def where_lost(records: Sequence[Record], family: Family, down_to: str = RUNGS[-
     losing = sorted(
         (one for one in found if sign * one.difference > 0), key=lambda one: -sign * one.difference
     )
-    told = [one for place, one in enumerate(losing) if place < 2 or one.is_sure]
-    if len(found) < 2 or not told:
+    if len(found) < 2 or not losing:
         return ""
-    listed = joined([one.text(family) for one in told])
-    return f"down the ladder most is lost, in {published.DIFFERENCE[family]} with 95 % intervals, without {listed}"
+    unit = f"in {published.DIFFERENCE[family]} with 95 % intervals"
+    sure = joined([one.text(family) for one in losing if one.is_sure])
+    large = [one.text(family) for one in losing[:2] if not one.is_sure]
+    if not sure:
+        estimates = "estimates" if len(large) > 1 else "estimate"
+        told = f"the largest {estimates}, not told from zero, {unit}"
+        return f"no single step down the ladder is sure to lose anything; {told}: without {joined(large)}"
+    others = (
+        f"; not told from zero, though among the largest estimates: without {joined(large)}" if large else ""
+    )
+    return f"down the ladder quality is lost, {unit}, without {sure}{others}"
 
 
 def explained(decide: Decide, family: Family, *, down_to: str = "") -> Decide:

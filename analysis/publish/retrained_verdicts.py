@@ -50,6 +50,11 @@ def by_variant(
     return [row.value for row in runs(records, family, variant, metric)]
 
 
+def added_loops(record: Record) -> int:
+    """Return over how many loops of a layer a training run averaged its inner loss: times this, it is their sum as elsewhere."""
+    return max(1, len(record.trained_spec))
+
+
 def summary(values: Sequence[float]) -> str:
     """Return 'mean ± half-width (n)' of the 95 % t-interval over seeds, or the single value with its count."""
     if len(values) < 2:
@@ -259,7 +264,10 @@ def worse(family: Family, variant: str, than: str) -> Decide:
 
 
 def ascent_loss(family: Family) -> Decide:
-    """The update raises the inner loss under ascent and lowers it under descent, in every seed."""
+    """The update raises the inner loss under ascent and lowers it under descent, in every seed.
+
+    A training run reads its inner losses on one batch, not on the examples of its task metric: the records' count is left out.
+    """
 
     def decide(records: Sequence[Record]) -> Verdict:
         moves, rows = {}, {}
@@ -268,16 +276,17 @@ def ascent_loss(family: Family) -> Decide:
                 runs(records, family, variant, f"inner_loss_{side}") for side in ("before", "after")
             )
             began = {row.seeds: row.value for row in before}
-            rows[variant] = [row for row in after if row.seeds in began]
-            moves[variant] = [row.value - began[row.seeds] for row in rows[variant]]
+            rows[variant] = [row.edit(samples=None) for row in after if row.seeds in began]
+            moves[variant] = [added_loops(row) * (row.value - began[row.seeds]) for row in rows[variant]]
         seeds = min(len(found) for found in moves.values())
         if not seeds:
             return Verdict(MISSING)
         down, up = (_mean(found) for found in moves.values())
-        measured = f"the update moves the inner loss by {down:+.3g} (descent) and {up:+.3g} (ascent)"
+        added = ", the loops of a layer added" * any(added_loops(row) > 1 for row in rows["ascent"])
+        measured = f"the update moves the inner loss by {down:+.3g} (descent) and {up:+.3g} (ascent){added}"
         good = all(move > 0 for move in moves["ascent"]) and all(move < 0 for move in moves["baseline"])
         reason = "descent lowers it and ascent raises it" + (" in every seed" if seeds >= LEAST_SEEDS else "")
-        known = evidence(rows["ascent"], EXAMPLES[family], rows["baseline"])
+        known = f"{evidence(rows['ascent'], '', rows['baseline'])}, the first held-out batch alone"
         return decided(
             good, measured, reason if good else "it has the other sign in a seed", seeds=seeds, evidence=known
         )

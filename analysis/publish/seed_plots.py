@@ -10,6 +10,7 @@ from analysis.publish import published
 from analysis.publish.ladder_plots import NAMES, over_seeds
 from analysis.publish.marks import mark_rows
 from analysis.publish.plots import Rows
+from analysis.publish.retrained_verdicts import added_loops
 from analysis.publish.style import DOUBLE_COLUMN, INK, look
 from analysis.publish.trained_steps import Curve, Optimum, optima
 from analysis.records import Record, select
@@ -181,8 +182,7 @@ def inner_losses(
                 where = {"family": family.value, "variant": variant}
                 for record in select(records, question="retrained", metric=side, parameters=where):
                     history = record.extra["history"]
-                    loops = max(1, len(record.trained_spec))
-                    values = [loops * value for value in history["values"]]
+                    values = [added_loops(record) * value for value in history["values"]]
                     points = list(zip(history["steps"], values, strict=True))
                     color, label = (
                         look(variant).color,

@@ -29,7 +29,7 @@ def steps(family: Family) -> Decide:
             return Verdict(MISSING)
         last = found[0].last
         losses = [sweep.losses[last] - sweep.losses[1] for sweep in found]
-        measured = (
+        measured = _failed_text(found) + (
             f"{last} steps change the inner loss by {span(losses, '{:+.4g}')} and the task metric by "
             f"{_moved_text([sweep.changes[last] for sweep in found])}"
         )
@@ -133,6 +133,18 @@ def _moved_text(changes: Sequence[Change]) -> str:
     return f"{values} {changes[0].unit} (95 % intervals within [{low:+.2f}, {high:+.2f}])"
 
 
+def _failed_text(found: Sequence[_Sweep]) -> str:
+    """What of the strict rule does not hold, before the numbers that could pass for a reproduction; '' where all of it holds."""
+    stopped = [sweep for sweep in found if not sweep.falls]
+    if not stopped and all(sweep.hurts for sweep in found):
+        return ""
+    if not stopped:
+        return f"{_loss_text(found)}; {_task_text(found)}; "
+    some = f" in {len(stopped)} of {len(found)} seeds" if len(found) > 1 else ""
+    reached = span([sweep.falls_to for sweep in stopped], "{}")
+    return f"the inner loss falls only up to k = {reached}{some}; {_task_text(found)}; "
+
+
 def _loss_text(found: Sequence[_Sweep]) -> str:
     if all(sweep.falls for sweep in found):
         return "the inner loss falls with every further step" + _every(found)
@@ -143,9 +155,13 @@ def _loss_text(found: Sequence[_Sweep]) -> str:
 
 
 def _metric_text(found: Sequence[_Sweep]) -> str:
+    stands = all(sweep.hurts for sweep in found) and not all(sweep.falls for sweep in found)
+    return _task_text(found) + ": this part of the claim holds" * stands
+
+
+def _task_text(found: Sequence[_Sweep]) -> str:
     if all(sweep.hurts for sweep in found):
-        part = "" if all(sweep.falls for sweep in found) else ": this part of the claim holds"
-        return f"the metric is worse at every k > 1{_every(found)}{part}"
+        return f"the metric is worse at every k > 1{_every(found)}"
     if any(sweep.helps for sweep in found):
         return "some k > 1 is better than k = 1 beyond its interval"
     return "not every k > 1 is worse beyond its interval" + _every(found)

@@ -7,7 +7,7 @@ import pytest
 
 from analysis.cli import _run
 from analysis.errors import ReportError
-from analysis.publish.claims import CLAIMS, ClaimTable, Origin
+from analysis.publish.claims import CLAIMS, STEPS, ClaimTable, Origin
 from analysis.publish.difference import Ground, Kind, compare_reports
 from analysis.publish.fragments import Fragment
 from analysis.publish.page import Build, render_page
@@ -204,7 +204,7 @@ def test_claims_of_shipped_models_are_not_held_against_those_of_ones_own_checkpo
     assert found.folded() == [
         "only in the first: 5 theorems, 6 claims of the shipped models",
         "only in the second: 3 claims on the reader's own checkpoint "
-        "(LaCT-LM: more inner steps lower the inner loss and hurt the task; LaCT-LM: queries are distributed unlike keys; "
+        f"(LaCT-LM: {STEPS}; LaCT-LM: queries are distributed unlike keys; "
         "LaCT-LM: without inner updates the model is worse)",
     ]
     assert found.notes == (

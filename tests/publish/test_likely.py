@@ -21,11 +21,34 @@ LADDER = [
 ]  # fmt: skip
 
 
-def test_the_largest_steps_and_all_sure_ones_are_named_with_their_intervals():
+def test_sure_steps_are_losses_and_other_large_ones_are_named_apart_with_their_intervals():
     said = likely.where_lost(LADDER, LM)
-    assert said.index("the multi-layer network (Variant 2 to 3: +1.50 [") < said.index("weight normalisation")
-    assert "gradient orthogonalisation (Variant 5 to 6: +0.50 [+0." in said
+    lost, _, unsure = said.partition("; not told from zero, though among the largest estimates: without ")
+    assert lost.startswith("down the ladder quality is lost, in perplexity with 95 % intervals, without ")
+    assert "gradient orthogonalisation (Variant 5 to 6: +0.50 [+0." in lost
+    assert "[-" not in lost and "multi-layer" not in lost and "weight norm" not in lost
+    assert unsure.index("the multi-layer network (Variant 2 to 3: +1.50 [-") < unsure.index("weight norm")
     assert "learning rates" not in said and "momentum" not in said and "last layer" not in said
+
+
+def test_without_a_sure_step_nothing_is_called_lost():
+    said = likely.where_lost(LADDER, LM, "v3")
+    assert said.startswith(
+        "no single step down the ladder is sure to lose anything; the largest estimates, not"
+    )
+    assert "is lost" not in said and "the multi-layer network (Variant 2 to 3: +1.50 [-" in said
+    one = likely.where_lost(LADDER, LM, "v2")
+    assert (
+        "the largest estimate, not told from zero, in perplexity with 95 % intervals: without weight" in one
+    )
+
+
+def test_with_sure_steps_alone_there_is_nothing_apart():
+    said = likely.where_lost([*KNOWN, *around("v1", 11), *around("v2", 12)], LM)
+    assert said.startswith("down the ladder quality is lost") and "(Variant 1 to 2: +1.00 [+0." in said
+    assert "not told from zero" not in said
+    unsure = likely.where_lost([*KNOWN, *around("v1", 11), *around("v2", 12, 30)], LM)
+    assert "not told from zero" in unsure and "(Baseline to 1: +1.00 [+0." in unsure
 
 
 def test_a_step_that_helps_is_not_among_the_losses():

@@ -4,7 +4,8 @@ import pytest
 
 from analysis.publish import retrained_verdicts, verdicts
 from analysis.publish.published import table_1, table_2
-from analysis.spec import Family
+from analysis.records import Record
+from analysis.spec import Family, InnerLoop
 from tests.publish.made_records import BASELINE, FROZEN, KNOWN, trained
 
 LM = Family.LACT_LM
@@ -164,6 +165,32 @@ def test_a_loss_is_only_compared_with_that_of_its_own_seed():
     gone = [r for r in rows if (r.metric, r.seeds) != ("inner_loss_before", (0,))]
     found = retrained_verdicts.ascent_loss(LM)(gone)
     assert found.verdict == verdicts.REPRODUCED and found.seeds == 2
+
+
+@pytest.mark.parametrize(
+    ("loops", "moved"),
+    [
+        (("fast_weights",), "by -1 (descent) and +2 (ascent)"),
+        (("conv", "glu"), "by -2 (descent) and +4 (ascent), the loops of a layer added"),
+    ],
+)
+def test_an_inner_loss_adds_the_loops_that_a_training_run_averages(loops, moved):
+    rows = [row.edit(trained_spec=dict.fromkeys(loops, InnerLoop())) for row in ascending(1.0, 2)]
+    found = retrained_verdicts.ascent_loss(LM)(rows)
+    assert found.measured.endswith(moved) and found.verdict == verdicts.REPRODUCED
+
+
+def test_an_inner_loss_of_one_batch_does_not_claim_the_examples_of_the_task_metric():
+    found = retrained_verdicts.ascent_loss(LM)([*ascending(1.0, 2), *KNOWN])
+    assert found.evidence == "2 seeds, the first held-out batch alone"
+    other = retrained_verdicts.ascent_loss(LM)(ascending(1.0, 3)[:-1])
+    assert other.evidence == "2 seeds against 3 seeds of the baseline, the first held-out batch alone"
+    task = retrained_verdicts.worse(LM, "frozen", "baseline")(KNOWN)
+    assert task.evidence == "3 seeds, 512 windows each", "a task metric is of all examples"
+
+
+def test_a_record_without_a_specification_counts_as_one_loop():
+    assert retrained_verdicts.added_loops(Record(question="retrained", metric="m", value=1.0)) == 1
 
 
 def test_published_rows_are_never_measured_ones():

@@ -41,6 +41,53 @@ def test_a_failed_part_leaves_the_other_part_standing():
     assert "this part of the claim holds" not in neither
 
 
+TURNING = {1: -1.0, 2: -2.0, 4: -1.5}
+
+
+@pytest.mark.parametrize(
+    ("losses", "changes", "seeds", "said"),
+    [
+        (STEPS, WORSE, (0, 1), []),
+        (
+            TURNING,
+            WORSE,
+            (0, 1),
+            ["the inner loss falls only up to k = 2 in 2 of 2 seeds", "the metric is worse at every k > 1 in every seed"],
+        ),
+        (
+            {1: -1.0, 2: -0.5, 4: -3.0},
+            WORSE,
+            (0,),
+            ["the inner loss falls only up to k = 1", "the metric is worse at every k > 1"],
+        ),
+        (
+            STEPS,
+            {**WORSE, 2: -0.1},
+            (0,),
+            ["the inner loss falls with every further step", "some k > 1 is better than k = 1 beyond its interval"],
+        ),
+        (
+            STEPS,
+            {**WORSE, 2: 0.0},
+            (0, 1),
+            [
+                "the inner loss falls with every further step in every seed",
+                "not every k > 1 is worse beyond its interval in every seed",
+            ],
+        ),
+    ],
+    ids=["holds", "loss turns", "one seed against", "a step helps", "a step is unsure"],
+)  # fmt: skip
+def test_what_fails_stands_before_the_numbers(losses, changes, seeds, said):
+    *before, numbers = decide(sweep(losses, changes, seeds=seeds)).measured.split("; ")
+    assert before == said and numbers.startswith("4 steps change the inner loss by")
+
+
+def test_only_the_seeds_that_stop_are_counted_as_stopping():
+    turning = [*sweep(TURNING, seeds=(0,)), *sweep(seeds=(1,))]
+    assert decide(turning).measured.startswith("the inner loss falls only up to k = 2 in 1 of 2 seeds; ")
+
+
 def test_the_size_of_an_update_is_counted_by_loop():
     (row,) = [r for r in sweep(seeds=(0,)) if r.metric == "update_norm" and r.parameters["inner_steps"] == 2]
     assert row.value == 1.2 and update_size(row) == pytest.approx(0.6)
@@ -63,9 +110,6 @@ def test_a_blow_up_is_called_one(far):
     assert "k = 4 is a blow-up: the steps add up to 9 times the weights" in reason
     assert ("no better than without updates" in reason) == (far == 0.5)
     assert "blow-up" not in decide(sweep(changes=changes, sizes=SMALL)).reason
-
-
-TURNING = {1: -1.0, 2: -2.0, 4: -1.5}
 
 
 @pytest.mark.parametrize(
