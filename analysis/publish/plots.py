@@ -244,3 +244,16 @@ def costs(table: Mapping[str, Sequence[float]], lengths: Sequence[int], unit: st
     axes.set_ylabel(unit)
     figure.legend(loc="outside right center")
     return figure, rows
+
+
+def heat_map(axes: Axes, weights: Any, title: str) -> None:
+    """Draw a matrix of weights, red positive and blue negative, above a scale of its own that ends at the 99th percentile."""
+    bound = float(weights.abs().quantile(0.99)) or 1.0
+    drawn = axes.imshow(
+        weights.detach().numpy(), cmap="RdBu_r", vmin=-bound, vmax=bound, interpolation="nearest"
+    )
+    scale = axes.figure.colorbar(drawn, ax=axes, orientation="horizontal", aspect=14)
+    end = f"{bound:.2g}" if bound < 100 else f"{bound:,.0f}"
+    scale.set_ticks([-bound, 0, bound], labels=[f"−{end}", "0", end])
+    axes.set_title(title, fontsize=7)
+    axes.grid(False)

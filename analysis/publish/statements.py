@@ -15,7 +15,7 @@ class StatementTable:
     def __init__(
         self,
         rows: Sequence[Mapping[str, Any]],
-        columns: Sequence[str] = ("source", "verdict", "worst relative error"),
+        columns: Sequence[str] = ("source", "verdict", "worst over the standard draws"),
     ) -> None:
         self.rows, self.columns = tuple(rows), tuple(columns)
 
@@ -29,7 +29,7 @@ class StatementTable:
                 "verdict": row["verdict"],
                 "measured here": "equal to rounding"
                 if row["verdict"] == EQUAL
-                else f"relative error {row['worst relative error']:.2g}",
+                else f"relative error {row['worst over the standard draws']:.2g}",
             }
             for row in self.rows
         ]

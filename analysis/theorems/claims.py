@@ -159,7 +159,7 @@ class Judgement:
             "source": self.claim.source,
             "verdict": self.verdict.value,
             "recorded": self.claim.recorded.value,
-            "worst relative error": self.worst,
+            "worst over the standard draws": self.worst,
             "in": worst,
             "tolerance": self.claim.tolerance,
             "smallest counterexample": "" if found is None else f"{found.sizes} (error {found.error:.2g})",

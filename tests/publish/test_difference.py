@@ -85,7 +85,12 @@ def test_options_of_the_report_are_refused_where_two_are_compared(tmp_path, caps
 
 def test_a_theorem_counts_as_a_claim_and_rounding_is_no_difference(tmp_path):
     def folder(name, verdict, error):
-        row = {"claim": "scan", "statement": "A < B", "verdict": verdict, "worst relative error": error}
+        row = {
+            "claim": "scan",
+            "statement": "A < B",
+            "verdict": verdict,
+            "worst over the standard draws": error,
+        }
         (tmp_path / name).mkdir()
         page = page_of(table_of(GOOD), StatementTable([row], ["verdict"]), StatementTable([row], ["verdict"]))
         (tmp_path / name / "index.html").write_text(page, encoding="utf-8")
@@ -159,7 +164,12 @@ def of_family(family, verdict, origin, *keys):
 
 def theorems(number):
     rows = [
-        {"claim": f"t{i}", "statement": f"A < {i}", "verdict": "identity", "worst relative error": 0.0}
+        {
+            "claim": f"t{i}",
+            "statement": f"A < {i}",
+            "verdict": "identity",
+            "worst over the standard draws": 0.0,
+        }
         for i in range(number)
     ]
     return StatementTable(rows, ["verdict"])

@@ -14,7 +14,7 @@ ROW = {
     "statement": "A long statement about scans that needs the whole width of the screen to be read.",
     "source": "section 6",
     "verdict": "identity",
-    "worst relative error": 1e-15,
+    "worst over the standard draws": 1e-15,
 }
 BOXES = """(which) => [...document.querySelectorAll(which)].map((e) => {
   const b = e.getBoundingClientRect();

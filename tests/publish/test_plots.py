@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+import torch
+from matplotlib import pyplot as plt
 
 from analysis.publish import ladder_plots, plots, published
 from analysis.spec import Family
@@ -235,3 +237,18 @@ def test_one_seed_has_a_difference_to_the_baseline_without_an_interval():
 def test_perplexity_is_named_and_other_metrics_carry_their_unit():
     assert published.quantity("perplexity", 12.456, "per token") == "perplexity 12.46"
     assert published.quantity("psnr", 23.4, "dB") == "23.40 dB"
+
+
+@pytest.mark.parametrize(("size", "end"), [(0.01, "0.01"), (5.0, "5"), (5_678.0, "5,678")])
+def test_a_heat_map_has_a_scale_of_its_own_with_white_for_zero(size, end):
+    figure, axes = plt.subplots()
+    plots.heat_map(axes, torch.full((4, 6), size), "one layer")
+    (image,), scale = axes.images, figure.axes[1]
+    assert image.get_clim() == pytest.approx((-size, size))
+    assert [label.get_text() for label in scale.get_xticklabels()] == [f"−{end}", "0", end]
+
+
+def test_a_heat_map_of_nothing_is_white():
+    _, axes = plt.subplots()
+    plots.heat_map(axes, torch.zeros(3, 3), "no weights")
+    assert axes.images[0].get_clim() == (-1.0, 1.0)
