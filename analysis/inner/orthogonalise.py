@@ -26,6 +26,13 @@ IN_CACHE = 2**16
 """Numbers of the matrices that one thread of a processor iterates at a time: three such stacks in float32 fit an L2 cache."""
 
 
+def _step(x: Tensor, a: float, b: float, c: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return A = X X^T, b A + c A A, and a X + (b A + c A A) X."""
+    gram = torch.bmm(x, x.mT)
+    poly = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+    return gram, poly, torch.baddbmm(x, poly, x, beta=a)
+
+
 class _Iterations(torch.autograd.Function):
     """X <- a X + (b A + c A A) X with A = X X^T, once per triple; X is [N, rows, columns]."""
 
@@ -35,10 +42,9 @@ class _Iterations(torch.autograd.Function):
         # autocast would round at every product; the caller has chosen the precision already
         with torch.autocast(x.device.type, enabled=False):
             for a, b, c in coefficients:
-                gram = torch.bmm(x, x.mT)
-                poly = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+                gram, poly, moved = _step(x, a, b, c)
                 kept += [x, gram, poly]
-                x = torch.baddbmm(x, poly, x, beta=a)
+                x = moved
         ctx.save_for_backward(*kept)
         ctx.coefficients = coefficients
         return x
@@ -60,17 +66,13 @@ class _Iterations(torch.autograd.Function):
 
 def _evaluate(x: Tensor, coefficients: Coefficients) -> Tensor:
     """Run all iterations on a processor where no backward pass follows, on as many matrices at a time as its caches hold."""
-    found, count = (
-        x.new_empty(x.shape),
-        max(1, torch.get_num_threads() * IN_CACHE // max(1, x.shape[1] * x.shape[2])),
-    )
+    found, size = x.new_empty(x.shape), max(1, x.shape[1] * x.shape[2])
+    count = max(1, torch.get_num_threads() * IN_CACHE // size)
     with torch.autocast(x.device.type, enabled=False):
         for first in range(0, len(x), count):
             piece, place = x[first : first + count], found[first : first + count]
             for a, b, c in coefficients:
-                gram = torch.bmm(piece, piece.mT)
-                poly = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
-                piece = torch.baddbmm(piece, poly, piece, beta=a)
+                *_, piece = _step(piece, a, b, c)
             place.copy_(piece)
     return found
 

@@ -14,7 +14,10 @@ from analysis.kernels.arithmetic import contract, narrow
 
 @triton.jit
 def upper_tile(rows: tl.constexpr, BLOCK: tl.constexpr):
-    """Return the matrix of a program, and the row and column of its tile; programs count tiles on and above the diagonal."""
+    """Return the matrix of a program, the rows and columns of its tile, and whether that lies above the diagonal.
+
+    Programs count the tiles on and above the diagonal.
+    """
     tiles: tl.constexpr = (rows + BLOCK - 1) // BLOCK
     upper: tl.constexpr = tiles * (tiles + 1) // 2
     place = tl.program_id(0) % upper
@@ -24,7 +27,9 @@ def upper_tile(rows: tl.constexpr, BLOCK: tl.constexpr):
         first = each * tiles - each * (each - 1) // 2
         row = tl.where(place >= first, each, row)
         begin = tl.where(place >= first, first, begin)
-    return (tl.program_id(0) // upper).to(tl.int64), row, place - begin + row
+    col = place - begin + row
+    matrix, each = (tl.program_id(0) // upper).to(tl.int64), tl.arange(0, BLOCK)
+    return matrix, row * BLOCK + each, col * BLOCK + each, row != col
 
 
 @triton.jit
@@ -49,9 +54,7 @@ def symmetric_kernel(
     EVEN_ROWS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
 ):  # fmt: skip
     """out = alpha X X^T (with ADD, X being square and symmetric, + beta X + diagonal I); X [matrices, rows, depth]."""
-    matrix, row, col = upper_tile(rows, BLOCK)
-    i = row * BLOCK + tl.arange(0, BLOCK)
-    j = col * BLOCK + tl.arange(0, BLOCK)
+    matrix, i, j, is_mirrored = upper_tile(rows, BLOCK)
     base = x + matrix * rows * depth
     accumulator = alpha * contract(
         base + i[:, None] * depth, 1, base + j[None, :] * depth, 1, tl.zeros((BLOCK, BLOCK), tl.float32), depth,
@@ -60,7 +63,7 @@ def symmetric_kernel(
     if ADD:
         accumulator += tl.where(i[:, None] == j[None, :], diagonal, 0.0)
     into = out + matrix * rows * rows
-    store_symmetric(into, accumulator, base, beta, i, j, rows, row != col, ADD, DTYPE)
+    store_symmetric(into, accumulator, base, beta, i, j, rows, is_mirrored, ADD, DTYPE)
 
 
 @triton.jit
@@ -70,9 +73,7 @@ def both_ways_kernel(
     EVEN_ROWS: tl.constexpr, EVEN_DEPTH: tl.constexpr,
 ):  # fmt: skip
     """out = alpha (L R^T + R L^T) (+ beta R with ADD, R being square and symmetric); L and R [matrices, rows, depth]."""
-    matrix, row, col = upper_tile(rows, BLOCK)
-    i = row * BLOCK + tl.arange(0, BLOCK)
-    j = col * BLOCK + tl.arange(0, BLOCK)
+    matrix, i, j, is_mirrored = upper_tile(rows, BLOCK)
     in_rows, in_cols = i < rows, j < rows
     first, second = left + matrix * rows * depth, right + matrix * rows * depth
     accumulator = contract(
@@ -84,7 +85,7 @@ def both_ways_kernel(
         in_rows, in_cols, DEPTH, EVEN_ROWS, EVEN_ROWS, EVEN_DEPTH,
     )  # fmt: skip
     into = out + matrix * rows * rows
-    store_symmetric(into, alpha * accumulator, second, beta, i, j, rows, row != col, ADD, DTYPE)
+    store_symmetric(into, alpha * accumulator, second, beta, i, j, rows, is_mirrored, ADD, DTYPE)
 
 
 @triton.jit
