@@ -84,16 +84,7 @@ def _plane(clouds: dict[str, Tensor]) -> dict[str, Tensor]:
 def _draw_planes(figure, planes: list[dict[str, Tensor]]) -> None:
     for axes, plane in zip(figure.subplots(1, len(planes)), planes, strict=True):
         for name, points in plane.items():
-            style = look(name)
-            axes.scatter(
-                *points.T.numpy(),
-                s=7,
-                color=style.color,
-                marker=style.marker,
-                alpha=0.6,
-                linewidths=0,
-                label=name.upper(),
-            )
+            axes.scatter(*points.T.numpy(), s=7, **look(name).cloud())
         axes.set_xticks([])
         axes.set_yticks([])
         axes.legend(markerscale=1.8, handletextpad=0.1)

@@ -55,6 +55,17 @@ def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
     return (values[0] if values else math.nan), math.nan, math.nan
 
 
+def bars_of(rows: Sequence[Mapping[str, Any]], prefix: str = "") -> list[list[float]]:
+    """Return how far down and up the intervals of rows reach from their means, as `Axes.errorbar` wants it; 0 without one."""
+    return [
+        [
+            0.0 if math.isnan(row[prefix + end]) else abs(row[prefix + end] - row[f"{prefix}mean"])
+            for row in rows
+        ]
+        for end in ("low", "high")
+    ]
+
+
 def _quality_row(
     family: Family, variant: str, source: str, values: list[float], base: list[float], paper: float | None
 ) -> dict[str, Any]:

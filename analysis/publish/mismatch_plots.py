@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.publish.captions import joined
-from analysis.publish.ladder_plots import over_seeds
+from analysis.publish.ladder_plots import bars_of, over_seeds
 from analysis.publish.marks import mark_rows
 from analysis.publish.plots import MEASURES, Rows, loops_of
 from analysis.publish.style import DOUBLE_COLUMN, INK, look
@@ -64,16 +64,8 @@ def embeddings(layers: Mapping[str, Mapping[str, Any]]) -> tuple[Figure, Rows]:
                     0.5, 0.5, embedding.skipped, ha="center", va="center", wrap=True, transform=axes.transAxes
                 )
             for name, every in embedding.points.items():
-                points, style = every[::step], look(name)
-                drawn = axes.scatter(
-                    *points.T,
-                    s=3,
-                    color=style.color,
-                    marker=style.marker,
-                    alpha=0.6,
-                    linewidths=0,
-                    label=name.upper(),
-                )
+                points = every[::step]
+                drawn = axes.scatter(*points.T, s=3, **look(name).cloud())
                 mark_rows(drawn, len(rows), len(rows) + len(points))
                 rows += _embedded(embedding, points, step, {"layer": layer, "pair": pair, "cloud": name})
         panels[0, column].set_title(layer)
@@ -163,10 +155,7 @@ def _with_intervals(axes: Axes, rows: Rows, start: int, style: Mapping[str, Any]
     drawn = rows[start:]
     if not drawn:
         return
-    bars = [
-        [0.0 if math.isnan(row[end]) else abs(row[end] - row["mean"]) for row in drawn]
-        for end in ("low", "high")
-    ]
+    bars = bars_of(drawn)
     style = {**style, "label": drawn[0]["variant"], "markersize": 3}
     places = [row["at"] + aside for row in drawn]
     line = axes.errorbar(

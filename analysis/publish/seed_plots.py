@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.publish import published
-from analysis.publish.ladder_plots import NAMES, over_seeds
+from analysis.publish.ladder_plots import NAMES, bars_of, over_seeds
 from analysis.publish.marks import mark_rows
 from analysis.publish.plots import Rows
 from analysis.publish.retrained_verdicts import added_loops
@@ -90,10 +89,7 @@ def _changes(
     drawn = rows[start:]
     if not drawn:
         return
-    bars = [
-        [0.0 if math.isnan(row[end]) else abs(row[end] - row["change mean"]) for row in drawn]
-        for end in ("change low", "change high")
-    ]
+    bars = bars_of(drawn, "change ")
     style = style | {"label": where["variant"], "markersize": 3, "linewidth": 1, "elinewidth": 0.8}
     places = [row["at"] + aside for row in drawn]
     mark_rows(

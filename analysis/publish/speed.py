@@ -16,7 +16,7 @@ from analysis.records import Record, Store, select
 from analysis.spec import RUNGS
 from analysis.statistics import median_interval
 
-KERNELS = "triton"
+KERNELS, COMPILED = "triton", "torch.compile"
 STANDARD = {"tokens": 32768, "chunk": 2048, "width": 384, "heads": 4, "batch": 1, "dtype": "bfloat16"}
 """The shape of the paper's layer, at which the ladder is measured."""
 REDUCIBLE = ("v2", "v3", "v4", "v5", "v6")
@@ -34,6 +34,13 @@ class Ratio:
     value: float
     low: float | None
     high: float | None
+
+    @property
+    def is_above_one(self) -> bool | None:
+        """Whether the whole interval lies above one (True) or below (False); None where it includes one or is missing."""
+        if self.low is None or self.high is None or self.low <= 1 <= self.high:
+            return None
+        return self.low > 1
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
@@ -226,9 +233,6 @@ def as_table(rows: Sequence[dict[str, str]], index: Sequence[str] = ("rung", "fo
         return None
     table = pd.DataFrame(rows).set_index(list(index))
     return table.loc[:, (table != "").any()]
-
-
-COMPILED = "torch.compile"
 
 
 def _compared(records: Sequence[Record], ours: Record) -> dict[str, str]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.publish.speed import RUNG_NAMES, as_table, in_order, rival
+from analysis.publish.speed import COMPILED, RUNG_NAMES, as_table, in_order, rival
 from analysis.records import Record
 
 PLAIN = "torch's mixed precision"
-COMPILED = "torch.compile"
 FIRST_GRADIENTS = "gradients, loss on the first chunks alone (largest)"
 GRADIENTS = "gradients (largest)"
 KINDS = ("outputs of the first chunks", "outputs", "final state (largest)", FIRST_GRADIENTS, GRADIENTS)

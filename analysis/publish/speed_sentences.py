@@ -19,6 +19,7 @@ from analysis.publish.speed import (
 from analysis.records import Record
 
 FLASH = "flash-linear-attention"
+_KINDS = {True: "faster", False: "slower", None: "not told apart from the recurrent form"}
 
 
 def beside_flash(records: Sequence[Record]) -> str:
@@ -39,17 +40,9 @@ def on_processor(live: Sequence[Record]) -> str:
     said = []
     for shape, times in by_shape(live).items():
         found = ratios(times)
-        kinds: dict[str, list[str]] = {
-            "faster": [],
-            "slower": [],
-            "not told apart from the recurrent form": [],
-        }
+        kinds: dict[str, list[str]] = {kind: [] for kind in _KINDS.values()}
         for rung, one in found.items():
-            is_faster, is_slower = (one.low or 0.0) > 1, one.high is not None and one.high < 1
-            kind = (
-                "faster" if is_faster else "slower" if is_slower else "not told apart from the recurrent form"
-            )
-            kinds[kind].append(RUNG_NAMES[rung])
+            kinds[_KINDS[one.is_above_one]].append(RUNG_NAMES[rung])
         values = [one.value for one in found.values()]
         told = "; ".join(
             f"{kind}: {'all' if len(names) == len(REDUCIBLE) else joined(names)}"

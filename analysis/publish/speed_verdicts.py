@@ -38,16 +38,11 @@ def parallel_is_faster(records: Sequence[Record]) -> Verdict:
         return Verdict(MISSING, reason=f"no times of {missing}" if found else "")
     listed = ", ".join(f"{one.value:.1f}" for one in found.values())
     measured = f"{listed} times (V2 to V6) on {times[0].device}"
-    ends = {
-        rung: (one.low, one.high)
-        for rung, one in found.items()
-        if one.low is not None and one.high is not None
-    }
-    if len(ends) < len(found):
+    if any(one.low is None for one in found.values()):
         return Verdict(OPEN, measured, _FEW)
-    if all(low > 1 for low, _ in ends.values()):
+    if all(one.is_above_one for one in found.values()):
         return Verdict(REPRODUCED, measured, "every interval lies above one")
-    slower = ", ".join(rung for rung, (_, high) in ends.items() if high < 1)
+    slower = ", ".join(rung for rung, one in found.items() if one.is_above_one is False)
     if slower:
         return Verdict(FAILED, measured, f"slower in parallel form: {slower}")
     return Verdict(OPEN, measured, "an interval includes one")

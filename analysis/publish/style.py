@@ -39,6 +39,11 @@ class Look:
         """Return the keyword arguments for bars and bands, with an edge that survives printing in grey."""
         return {"color": self.color, "edgecolor": INK, "linewidth": 0.6, "label": self.name}
 
+    def cloud(self) -> dict[str, Any]:
+        """Return the keyword arguments of `Axes.scatter` for many points of a tensor, whose label is its capital letter."""
+        marks = {"color": self.color, "marker": self.marker, "alpha": 0.6, "linewidths": 0}
+        return {**marks, "label": self.name.upper()}
+
 
 def _looks(*rows: tuple[str, str, str, Any]) -> tuple[Look, ...]:
     return tuple(
